@@ -176,7 +176,6 @@ func (tr *tracer) wordsOf(p *parse.PipeNode) *words {
 	return w
 }
 
-// findLiterals finds the lines with the text that is looked for.
 func (tr *tracer) findLiterals(tree *parse.Tree) {
 	if tr.o.Missing == "" {
 		return
@@ -232,7 +231,6 @@ func (tr *tracer) read(name string, a access, reads bool, arg string, result ref
 	}
 }
 
-// readGroup notes a group or a set, and whose members they are.
 func (tr *tracer) readGroup(name string, kind view.Kind, result any) {
 	switch list := result.(type) {
 	case []view.Member:
@@ -315,7 +313,6 @@ func shared(v reflect.Value) bool {
 	return v.Kind() == reflect.Map || v.Kind() == reflect.Slice || v.Kind() == reflect.Pointer
 }
 
-// anyOf is the value, nil when it is none.
 func anyOf(v reflect.Value) any {
 	if !v.IsValid() {
 		return nil
@@ -377,7 +374,6 @@ func (tr *tracer) fold() {
 	}
 }
 
-// add adds a part of the output that a node has made.
 func (tr *tracer) add(n parse.Node, from int, literal bool, values []Value) {
 	to := tr.st.out.buf.Len()
 	if from == to || !tr.st.out.root {

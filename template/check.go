@@ -17,7 +17,6 @@ import (
 // words of statuses, and that key names a key. What a template has parsed or made
 // by itself is not known, and not checked.
 
-// checker walks the trees of a template with the types that are known.
 type checker struct {
 	t     *Template
 	funcs map[string]reflect.Type
@@ -30,7 +29,6 @@ type env struct {
 	vars map[string]reflect.Type
 }
 
-// checkCalls returns what is wrong in the template, joined, each with its place.
 func (t *Template) checkCalls() error {
 	c := &checker{t: t, funcs: map[string]reflect.Type{}}
 	table, st := functionTable(), &state{t: t}
@@ -140,7 +138,6 @@ func known(t reflect.Type) reflect.Type {
 	return t
 }
 
-// pipe checks a pipeline and returns what it gives.
 func (c *checker) pipe(p *parse.PipeNode, e *env) reflect.Type {
 	if p == nil {
 		return nil
@@ -192,7 +189,6 @@ func arguments(n int) string {
 	return fmt.Sprintf("%d arguments", n)
 }
 
-// words checks texts that stand in the template.
 func (c *checker) words(id *parse.IdentifierNode, args []parse.Node) {
 	switch id.Ident {
 	case "members", "service":
@@ -213,7 +209,6 @@ func (c *checker) words(id *parse.IdentifierNode, args []parse.Node) {
 	}
 }
 
-// value is the type of one argument.
 func (c *checker) value(n parse.Node, e *env) reflect.Type {
 	switch n := n.(type) {
 	case *parse.DotNode:
@@ -284,7 +279,6 @@ func (c *checker) fields(n parse.Node, t reflect.Type, path []string) reflect.Ty
 	return t
 }
 
-// fieldsOf are the fields and methods that a template may use.
 func fieldsOf(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {

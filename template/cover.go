@@ -9,7 +9,6 @@ import (
 	"text/template/parse"
 )
 
-// coverFunc notes that a place of the template was rendered.
 const coverFunc = "__cover"
 
 // Coverage says which lines and branches of one template were rendered. Give the
@@ -42,7 +41,6 @@ type pointKey struct {
 	branch string
 }
 
-// point is one node of a template, or the beginning of a branch.
 type point struct {
 	at    place
 	lines []int

@@ -65,7 +65,6 @@ func (t *Template) replaceLoops(tree *parse.Tree, list *parse.ListNode) {
 	}
 }
 
-// direct returns the body of a loop that can be printed directly.
 func direct(r *parse.RangeNode) (directBody, bool) {
 	var d directBody
 	overKeys := callsFunc(r.Pipe, "tree", "ls", "safeTree", "safeLs")

@@ -226,7 +226,6 @@ func (st *state) unlabelled(text string) string {
 		"error_on_missing_key = false prints nothing for any label that is missing", list[0], more, label, label, label)
 }
 
-// groupsOf are the groups of an update.
 func groupsOf(u view.Update) []*view.Group {
 	switch u := u.(type) {
 	case *view.Group:

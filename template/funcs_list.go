@@ -14,7 +14,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// listFunctions look into lists and group members.
 func listFunctions() map[string]any {
 	return map[string]any{
 		"in":             in,

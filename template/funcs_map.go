@@ -19,7 +19,6 @@ type Pair struct {
 	Value string
 }
 
-// mapFunctions build and merge maps.
 func mapFunctions() map[string]any {
 	return map[string]any{
 		"byKey":                byKey,
@@ -64,7 +63,6 @@ func pathMatch(pattern string, pairs []Pair) ([]Pair, error) {
 	return kept, nil
 }
 
-// explode turns pairs into nested maps of texts.
 func explode(pairs []Pair) (map[string]any, error) {
 	m := map[string]any{}
 	for _, p := range pairs {
@@ -75,7 +73,6 @@ func explode(pairs []Pair) (map[string]any, error) {
 	return m, nil
 }
 
-// explodeMap turns a map with paths as keys into nested maps.
 func explodeMap(in map[string]any) (map[string]any, error) {
 	m := map[string]any{}
 	for _, k := range slices.Sorted(maps.Keys(in)) {
@@ -168,7 +165,6 @@ func needsTextKeys(v any) bool {
 	return false
 }
 
-// marshalJSON is json.Marshal for values of templates.
 func marshalJSON(v any) ([]byte, error) { return json.Marshal(textKeys(v)) }
 
 // Scratch keeps values within one execution. Its methods that change it

@@ -63,7 +63,6 @@ func remainder(a, b reflect.Value) (any, error) {
 	return toInt(a) % toInt(b), nil
 }
 
-// choose returns the smaller or the larger number, in its own kind.
 func choose(a, b any, smaller bool) (any, error) {
 	av, bv := reflect.ValueOf(a), reflect.ValueOf(b)
 	if err := numbers(av, bv); err != nil {
@@ -113,7 +112,6 @@ func toInt(v reflect.Value) int64 {
 	return v.Int()
 }
 
-// widened is the number as int64, uint64 or float64.
 func widened(v reflect.Value) any {
 	switch {
 	case v.CanInt():

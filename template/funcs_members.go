@@ -27,7 +27,6 @@ const statusAny = "any"
 // statuses are the words that members may be asked for with.
 var statuses = []string{statusAny, view.StatusUp, view.StatusDraining, view.StatusMaintenance, view.StatusDown}
 
-// checkStatus is the error of a word that is no status.
 func checkStatus(word string) error {
 	if slices.Contains(statuses, word) {
 		return nil
@@ -196,7 +195,6 @@ func (e *elses) of(name string) bool {
 // group of that name has no members.
 func (t *Template) Else(group string) bool { return t.elses.of(group) }
 
-// findElses reads the parse trees.
 func findElses(t *Template) elses {
 	var e elses
 	for _, tree := range t.sortedTrees() {
@@ -242,7 +240,6 @@ func (e *elses) branches(list *parse.ListNode, vars map[string]elses, top bool) 
 	}
 }
 
-// aboutGroups are the groups whose members a pipeline looks at.
 func aboutGroups(p *parse.PipeNode, vars map[string]elses, top bool) elses {
 	var e elses
 	inspect(p, func(n parse.Node) {

@@ -13,7 +13,6 @@ import (
 	sockaddr "github.com/hashicorp/go-sockaddr/template"
 )
 
-// outsideFunctions reach beyond the view, or need the state of the execution.
 func outsideFunctions() map[string]function {
 	return map[string]function{
 		"env":             {allow: AllowEnv, make: func(st *state) any { return st.env }},
@@ -137,7 +136,6 @@ func readRegular(root *os.Root, name string) (string, error) {
 	return b.String(), err
 }
 
-// executeTemplate returns the text of a defined template.
 func (st *state) executeTemplate(name string, data ...any) (string, error) {
 	var dot any
 	switch len(data) {
@@ -176,7 +174,6 @@ func (st *state) dumpFormat(format string, args ...any) (string, error) {
 	return "", err
 }
 
-// sockaddr evaluates an expression of addresses.
 func (st *state) sockaddr(expression ...string) (string, error) {
 	if st.t.cfg.Sockaddr != nil {
 		return st.t.cfg.Sockaddr(strings.Join(expression, " "))

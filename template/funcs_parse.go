@@ -100,7 +100,6 @@ func decodeJSON(s string) (any, error) {
 	return integers(v), nil
 }
 
-// integers makes numbers of what the decoder left as text.
 func integers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -201,7 +200,6 @@ func toTOML(v any) (string, error) {
 	return string(bytes.TrimSpace(b.Bytes())), err
 }
 
-// encodeFunctions encode, decode and hash texts.
 func encodeFunctions() map[string]any {
 	return map[string]any{
 		"base64Encode":    func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },

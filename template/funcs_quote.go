@@ -8,7 +8,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// quoteFunctions write any value so that one program reads it as one word.
 func quoteFunctions() map[string]any {
 	return map[string]any{
 		"nginxString":  nginxString,
@@ -82,7 +81,6 @@ func haproxyToken(v any) (string, error) {
 
 var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// shellQuote returns one word of a POSIX shell.
 func shellQuote(v any) (string, error) {
 	s := fmt.Sprint(v)
 	if v == nil {

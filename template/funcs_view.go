@@ -9,7 +9,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// viewFunctions read the view.
 func viewFunctions() map[string]function {
 	return map[string]function{
 		"key":           {make: func(st *state) any { return st.key }},
@@ -31,7 +30,6 @@ func viewFunctions() map[string]function {
 	}
 }
 
-// unknown is the error of a name that the view does not have.
 func (st *state) unknown(kind view.Kind, name string) error {
 	var names []string
 	for _, s := range st.view.Sources() {

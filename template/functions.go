@@ -108,7 +108,6 @@ func parseCatalog() []Function {
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\x20`, " ")
 
-// signature writes the type of a function as templates see it.
 func signature(name string, table map[string]function) string {
 	f, ok := table[name]
 	if !ok {

@@ -107,7 +107,6 @@ func writesAlways(body *parse.ListNode) bool {
 	return text && !leaves
 }
 
-// mark remembers the place of a node and returns its index.
 func (t *Template) mark(n parse.Node) int {
 	t.places = append(t.places, t.at(n))
 	return len(t.places) - 1
@@ -119,7 +118,6 @@ func (t *Template) call(name string, n parse.Node) parse.Node {
 	return snippet(fmt.Sprintf("{{$__zkagent := %s %d}}", name, t.mark(n)))
 }
 
-// snippet parses an action.
 func snippet(text string) *parse.ActionNode {
 	action, ok := parseNode(text).(*parse.ActionNode)
 	if !ok {
@@ -137,7 +135,6 @@ func parseNode(text string) parse.Node {
 	return tree.Root.Nodes[0]
 }
 
-// single returns the first word of a pipeline of one command.
 func single(p *parse.PipeNode) (parse.Node, []parse.Node) {
 	if p == nil || len(p.Cmds) != 1 || len(p.Cmds[0].Args) == 0 {
 		return nil, nil
@@ -159,7 +156,6 @@ func callsFunc(p *parse.PipeNode, names ...string) bool {
 	return false
 }
 
-// inspect calls fn for each node below n, in the order of the text.
 func inspect(n parse.Node, fn func(parse.Node)) {
 	if n == nil || reflect.ValueOf(n).IsNil() {
 		return

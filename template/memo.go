@@ -21,7 +21,6 @@ import (
 // and do nothing else.
 const chunksFunc = "__chunks"
 
-// chunkLoop is such a loop.
 type chunkLoop struct {
 	name     string // of the template that prints the keys of one chunk
 	deep     bool   // tree, not ls
@@ -45,7 +44,6 @@ type pieceID struct {
 	chunk          view.Chunk
 }
 
-// piece is the text of one chunk: a part of the output.
 type piece struct {
 	from, to int
 	keys     int
@@ -95,7 +93,6 @@ func pure(r *parse.RangeNode, tree *parse.Tree) bool {
 	return ok
 }
 
-// declarations counts the declarations of each variable below a node.
 func declarations(n parse.Node) map[string]int {
 	count := map[string]int{}
 	inspect(n, func(n parse.Node) {
@@ -122,7 +119,6 @@ func (st *state) keep(data []byte) []byte {
 	return data
 }
 
-// printChunks prints a loop over the keys below a path.
 func (st *state) printChunks(n int, path string) (string, error) {
 	loop, out := &st.t.chunks[n], st.out
 	tree, prefix, err := st.config(path)

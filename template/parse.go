@@ -84,7 +84,6 @@ func guessColumn(cfg Config, line int) int {
 	}
 }
 
-// at returns the position of a node.
 func (t *Template) at(n parse.Node) place { return placeOf(t.cfg.Source, int(n.Position())) }
 
 func placeOf(source string, offset int) place {
@@ -92,7 +91,6 @@ func placeOf(source string, offset int) place {
 	return place{1 + strings.Count(before, "\n"), len(before) - strings.LastIndexByte(before, '\n')}
 }
 
-// errorAt is an error at a node.
 func (t *Template) errorAt(n parse.Node, err error) *Error {
 	p := t.at(n)
 	return &Error{Template: t.cfg.Name, Line: p.line, Column: p.column, Err: err}
@@ -149,7 +147,6 @@ func (t *Template) sortedTrees() []*parse.Tree {
 	return trees
 }
 
-// builtins are the functions of text/template itself.
 var builtins = map[string]bool{
 	"and": true, "or": true, "not": true, "len": true, "index": true, "slice": true,
 	"print": true, "printf": true, "println": true, "html": true, "js": true, "urlquery": true, "call": true,

@@ -36,7 +36,6 @@ type state struct {
 	stop    atomic.Pointer[error]
 }
 
-// newState makes a state whose template calls the functions that are bound to it.
 func (t *Template) newState() (*state, error) {
 	st := &state{t: t}
 	funcs := st.functions()
@@ -53,7 +52,6 @@ func (t *Template) newState() (*state, error) {
 	return st, nil
 }
 
-// functions are those that the template calls, bound to the state.
 func (st *state) functions() texttemplate.FuncMap {
 	funcs, table := texttemplate.FuncMap(st.printers()), functionTable()
 	for _, name := range st.t.names {
@@ -72,7 +70,6 @@ func (t *Template) newTemplate(funcs texttemplate.FuncMap) *texttemplate.Templat
 	return texttemplate.New(t.cfg.Name).Funcs(funcs).Option(missing)
 }
 
-// result is how an execution ended.
 type result struct {
 	data []byte
 	err  error
@@ -132,7 +129,6 @@ func (t *Template) take() (*state, error) {
 	return t.newState()
 }
 
-// give puts a state back.
 func (t *Template) give(st *state) {
 	st.end()
 	t.mu.Lock()
@@ -170,7 +166,6 @@ func (t *Template) wait(ctx context.Context, st *state, done chan result) ([]byt
 	return nil, &Error{Template: t.cfg.Name, Err: fmt.Errorf("%w: it is inside one function call", reason)}
 }
 
-// abandon counts an execution that does not end, until it does.
 func (t *Template) abandon(done chan result) {
 	t.mu.Lock()
 	t.abandoned++
@@ -256,7 +251,6 @@ func (w *limited) ended(more int) error {
 	return nil
 }
 
-// guard is called at each turn of a loop.
 func (st *state) guard(at int) (string, error) {
 	st.last = at
 	if reason := st.stop.Load(); reason != nil {
@@ -265,7 +259,6 @@ func (st *state) guard(at int) (string, error) {
 	return "", nil
 }
 
-// enter is called at the start of each template.
 func (st *state) enter(at int) (string, error) {
 	st.depth++
 	if st.depth > MaxDepth {
@@ -275,7 +268,6 @@ func (st *state) enter(at int) (string, error) {
 	return st.guard(at)
 }
 
-// leave is called at the end of each template.
 func (st *state) leave(int) string {
 	st.depth--
 	return ""

@@ -118,7 +118,6 @@ func until(fn func(int) []int) any {
 	}
 }
 
-// stepsOf is how many numbers lie between start and stop.
 func stepsOf(start, stop, step int) error {
 	if step == 0 {
 		return nil

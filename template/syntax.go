@@ -32,7 +32,6 @@ var syntaxes = map[string]func([]byte) error{
 // Syntaxes returns the names of the syntaxes that this package can check.
 func Syntaxes() []string { return slices.Sorted(maps.Keys(syntaxes)) }
 
-// guarded looks at a text before it is parsed.
 func guarded(check func([]byte) error) func([]byte) error {
 	return func(b []byte) error {
 		if len(b) > maxChecked {
@@ -77,7 +76,6 @@ func checkJSON(b []byte) error {
 	return nil
 }
 
-// checkYAML accepts several documents.
 func checkYAML(b []byte) error {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	for {
@@ -91,7 +89,6 @@ func checkYAML(b []byte) error {
 	}
 }
 
-// checkXML wants one well-formed element.
 func checkXML(b []byte) error {
 	dec := xml.NewDecoder(bytes.NewReader(b))
 	depth, elements := 0, 0

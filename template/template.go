@@ -93,7 +93,6 @@ const graceful = 2 * time.Second
 // while they were inside one long function call.
 const maxAbandoned = 1
 
-// place is a position in the source: line and column from 1.
 type place struct{ line, column int }
 
 // Parse reads a template. The errors of unknown functions come all at once,

@@ -100,7 +100,6 @@ func (d Deps) Undeclared(declared []view.Source) error {
 	return errors.Join(errs...)
 }
 
-// access says what the first argument of a view function names.
 type access struct {
 	kind    view.Kind
 	prefix  bool
@@ -116,7 +115,6 @@ var accesses = map[string]access{
 	"leader": {kind: view.KindElection}, "isLeader": {kind: view.KindElection}, "rawLeaderID": {kind: view.KindElection}, "rawGroupNames": {kind: view.KindGroups},
 }
 
-// findUses reads the dependencies from the parse trees.
 func findUses(t *Template) Deps {
 	d := Deps{template: t.cfg.Name}
 	for _, tree := range t.sortedTrees() {
@@ -261,7 +259,6 @@ func (t *Template) Stale(old, now *view.View) bool {
 	return d.dynamicChanged(old, now) || d.dynamicChanged(now, old)
 }
 
-// changed compares one use in two views.
 func (u Use) changed(old, now *view.View) bool {
 	source := u.Source
 	if source.Kind == view.KindGroup && now.Get(source) == nil && old.Get(source) == nil {

@@ -176,7 +176,6 @@ func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b
 	return differs, nil
 }
 
-// renderedFile is a file that would be written, as data.
 type renderedFile struct {
 	Template string `json:"template"`
 	Path     string `json:"path"`
@@ -185,7 +184,6 @@ type renderedFile struct {
 	Unified  string `json:"unified,omitempty"` // the difference, with --diff
 }
 
-// checkBundle runs the check of a bundle as for a vote.
 func checkBundle(ctx context.Context, console *term.Console, e *apply.Engine, b *apply.Bundle, v view.View) error {
 	err := e.Try(ctx, b, v)
 	switch {
@@ -235,7 +233,6 @@ func renderView(ctx context.Context, g *globals, c *agent.Config, bundles []*app
 	return v, err
 }
 
-// used returns the sources that the bundles use.
 func used(bundles []*apply.Bundle) func(view.Source) bool {
 	return func(s view.Source) bool {
 		return slices.ContainsFunc(bundles, func(b *apply.Bundle) bool { return slices.Contains(b.Sources, s) })

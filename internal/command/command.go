@@ -96,7 +96,6 @@ func (e Env) List() []string {
 // not pass them on, only their name does.
 var own = []string{"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY"}
 
-// passes reports whether the variable is passed on.
 func (e Env) passes(name string) bool {
 	if _, set := e.Set[name]; set {
 		return false

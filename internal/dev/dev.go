@@ -73,7 +73,6 @@ func ServerVersion(version string) (string, error) { return memzk.Personality(ve
 // ErrSettings means that the agent does not take the settings.
 var ErrSettings = errors.New("the settings cannot be used")
 
-// run is one run.
 type run struct {
 	con    *term.Console
 	o      *Options
@@ -123,7 +122,6 @@ func Run(ctx context.Context, o *Options) error {
 	return d.run(ctx)
 }
 
-// listen opens the port for clients.
 func (d *run) listen() error {
 	addr, err := d.server.Listen(d.o.Listen)
 	host, port, _ := net.SplitHostPort(d.o.Listen)
@@ -201,10 +199,8 @@ func (d *run) run(ctx context.Context) error {
 	return d.watch(life, ended)
 }
 
-// readyWait is how long the first words wait for the agents to be ready.
 const readyWait = time.Second
 
-// watch shows what happens until it is time to end.
 func (d *run) watch(ctx context.Context, ended <-chan error) error {
 	narrators := make([]*narrator, len(d.hosts))
 	for i, h := range d.hosts {
@@ -246,7 +242,6 @@ func (d *run) watch(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// outages takes the server down and up again.
 func (d *run) outages(ctx context.Context) {
 	if d.o.Every == 0 {
 		return

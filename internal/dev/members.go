@@ -21,7 +21,6 @@ type memberConfig struct {
 	lookup func(name string) (group, format string)
 }
 
-// memberConfig finds groups by the names of blocks, and by their paths.
 func (d *run) memberConfig(cfg *agent.Config) memberConfig {
 	zk := cfg.ZooKeeper
 	zk.Dial, zk.Logger = d.server.Dial, nil
@@ -61,7 +60,6 @@ type simulation struct {
 	wg      sync.WaitGroup
 }
 
-// simulated is one simulated member.
 type simulated struct {
 	id   string
 	stop context.CancelFunc
@@ -94,7 +92,6 @@ func (s *simulation) run(ctx context.Context, con *term.Console, o *Options) {
 	<-ctx.Done()
 }
 
-// add starts one more member of the named group.
 func (s *simulation) add(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +127,6 @@ func (s *simulation) live(ctx context.Context, cfg registry.ServiceConfig) {
 	}
 }
 
-// remove ends the oldest member of the named group, if there is one.
 func (s *simulation) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// maxShown is how much of a difference is printed.
 const maxShown = 16 << 10
 
 // narrator prints what has changed from one status of the agent to the next.
@@ -43,7 +42,6 @@ func newNarrator(con *term.Console, host, server string) *narrator {
 	}
 }
 
-// report prints one line.
 func (n *narrator) report(format string, args ...any) {
 	n.con.Printf("-- %s%s\n", n.host, term.Printable(fmt.Sprintf(format, args...)))
 }
@@ -107,7 +105,6 @@ func (n *narrator) units(s *show.Status) {
 	}
 }
 
-// memberNames are the ids of the members, in order.
 func memberNames(list []view.Member) []string {
 	ids := make([]string, 0, len(list))
 	for _, m := range list {
@@ -117,7 +114,6 @@ func memberNames(list []view.Member) []string {
 	return slices.Compact(ids)
 }
 
-// hookRuns shows the runs of hooks that have ended.
 func (n *narrator) hookRuns(s *show.Status) {
 	for _, h := range s.Hooks {
 		for _, r := range h.Runs {
@@ -134,7 +130,6 @@ func (n *narrator) hookRuns(s *show.Status) {
 	}
 }
 
-// templates shows the differences of all files.
 func (n *narrator) templates(s *show.Status) {
 	wanted := map[string]bool{}
 	for _, t := range s.Templates {

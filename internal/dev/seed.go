@@ -96,7 +96,6 @@ func plant(ctx context.Context, s *session.Session, cfg *agent.Config, files map
 	return nil
 }
 
-// put makes a znode hold the data.
 func put(ctx context.Context, s *session.Session, path string, data []byte) error {
 	if err := s.CreateParents(ctx, path); err != nil {
 		return err

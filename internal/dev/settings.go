@@ -24,7 +24,6 @@ import (
 	"github.com/zkagent/zkagent/registry"
 )
 
-// unpackQuickstart writes the built-in example below dir.
 func unpackQuickstart(dir string) ([]string, error) {
 	err := fs.WalkDir(quickstart.Files, ".", func(name string, e fs.DirEntry, err error) error {
 		to := filepath.Join(dir, name)
@@ -100,10 +99,8 @@ func newAdapter(d *run, i int) *adapter {
 	return a
 }
 
-// anyPort is a free port of loopback.
 const anyPort = "127.0.0.1:0"
 
-// close ends the stand-ins.
 func (a *adapter) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +142,6 @@ func (a *adapter) adapt(c *agent.Config) error {
 	return nil
 }
 
-// host makes the settings those of one of several hosts.
 func (a *adapter) host(c *agent.Config) {
 	c.ID, c.Host = a.name, a.name
 	if a.name != "host-1" {

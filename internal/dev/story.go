@@ -20,7 +20,6 @@ const (
 	stepLimit = 60 * time.Second
 )
 
-// step is one step of the story.
 type step struct {
 	title string
 	act   func(context.Context, *narrator) error
@@ -38,7 +37,6 @@ type story struct {
 	until   time.Time // pause after a step
 }
 
-// newStory makes the steps that the settings have something for.
 func (d *run) newStory(cfg *agent.Config) *story {
 	s := &story{d: d}
 	group := ""
@@ -80,7 +78,6 @@ func (s *story) registered(cfg *agent.Config) {
 	})
 }
 
-// joined adds two members.
 func (s *story) joined(group string) {
 	want := 0
 	s.add(step{
@@ -100,7 +97,6 @@ func (s *story) joined(group string) {
 	})
 }
 
-// published publishes what is in the directory change.
 func (s *story) published(cfg *agent.Config) {
 	found := false
 	for _, p := range s.d.paths {
@@ -130,7 +126,6 @@ func (s *story) published(cfg *agent.Config) {
 	})
 }
 
-// left removes a member.
 func (s *story) left(group string) {
 	before := 0
 	s.add(step{
@@ -146,7 +141,6 @@ func (s *story) left(group string) {
 	})
 }
 
-// outage takes the server down for a moment.
 func (s *story) outage() {
 	s.add(step{
 		title: "ZooKeeper goes down: every file stays as it is",
@@ -202,7 +196,6 @@ func (s *story) end() {
 	}
 }
 
-// banner says what there is, and what to try.
 func (d *run) banner() {
 	con := d.con
 	cfg := &d.hosts[0].cfg

@@ -145,7 +145,6 @@ func (p *Program) Run(ctx context.Context) {
 	p.report("stopped", 0, 0, nil)
 }
 
-// report publishes a status.
 func (p *Program) report(state string, pid, code int, err error) {
 	st := &Status{Name: p.cfg.Name, State: state, PID: pid, Code: code, Since: time.Now(), Starts: p.starts, Restarts: p.cfg.OnChange}
 	if err != nil {
@@ -256,7 +255,6 @@ func signalOf(name string, otherwise syscall.Signal) syscall.Signal {
 	return otherwise
 }
 
-// follow waits for other inputs and then acts as on_change says.
 func (p *Program) follow(ctx context.Context, restart context.CancelCauseFunc, mark string, pid *atomic.Int64) {
 	for {
 		now, _, ok, next := p.inputs()
@@ -282,7 +280,6 @@ func (p *Program) follow(ctx context.Context, restart context.CancelCauseFunc, m
 	}
 }
 
-// signal sends the signal for changed inputs.
 func (p *Program) signal(pid int) {
 	if pid <= 0 {
 		return

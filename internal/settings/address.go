@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// checkPort checks the text of a port.
 func checkPort(text string, least int) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > 65535 {
@@ -18,7 +17,6 @@ func checkPort(text string, least int) error {
 	return nil
 }
 
-// checkHost checks a host name or an IP address.
 func checkHost(host string) error {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return nil
@@ -39,7 +37,6 @@ func checkHost(host string) error {
 	return nil
 }
 
-// checkHostPort checks an address to connect to.
 func checkHostPort(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
@@ -65,7 +62,6 @@ func checkServer(text string) error {
 	return checkHostPort(text)
 }
 
-// checkURL checks the URL of an http check.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

@@ -54,7 +54,6 @@ type adminBlock struct {
 	Socket text      `hcl:"socket,optional" is:"path" doc:"Path of the unix socket. The default is zkagent.sock in $RUNTIME_DIRECTORY, in /run/zkagent when it exists, or in state_dir."`
 }
 
-// resolveAgent resolves the blocks about the agent itself.
 func (s *Settings) resolveAgent(all *root) {
 	c := &s.Config
 	c.Host, _ = s.opts.Hostname()

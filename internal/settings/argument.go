@@ -73,7 +73,6 @@ type rule struct {
 	doc      string
 }
 
-// ruleOf reads the rule of one field.
 func ruleOf(f reflect.StructField) rule {
 	name, option, _ := strings.Cut(f.Tag.Get("hcl"), ",")
 	r := rule{
@@ -199,7 +198,6 @@ func (r *reader) value(want cty.Type) (cty.Value, bool) {
 	return c, true
 }
 
-// typeName says in words what an argument must be.
 func typeName(want cty.Type) string {
 	switch {
 	case want == cty.Bool:
@@ -246,7 +244,6 @@ func (r *reader) text() string {
 	return text
 }
 
-// checkFileName checks the path of a file.
 func checkFileName(path string) error {
 	if strings.ContainsRune(path, 0) {
 		return fmt.Errorf("%q has a NUL byte", path)
@@ -300,7 +297,6 @@ func must[T any](parse func(string) (T, error), text string) T {
 	return v
 }
 
-// integer reads a whole number within the limits of its rule.
 func (r *reader) integer() int {
 	def := must(strconv.Atoi, r.def)
 	v, ok := r.value(cty.Number)
@@ -322,7 +318,6 @@ func (r *reader) integer() int {
 	return def
 }
 
-// boolean reads true or false.
 func (r *reader) boolean() bool {
 	v, ok := r.value(cty.Bool)
 	if !ok {

@@ -73,7 +73,6 @@ type checkTLS struct {
 
 var checkKinds = []string{registry.CheckHTTP, registry.CheckTCP, registry.CheckGRPC, registry.CheckExec, registry.CheckTTL}
 
-// resolveCheck decodes the body by the label and resolves it.
 func (s *Settings) resolveCheck(h *checkHeader) (registry.CheckConfig, bool) {
 	c := registry.CheckConfig{Kind: h.Kind}
 	switch h.Kind {
@@ -109,7 +108,6 @@ func (s *Settings) resolveCheck(h *checkHeader) (registry.CheckConfig, bool) {
 	return c, true
 }
 
-// decodeCheck decodes the body of a check.
 func decodeCheck[T any](s *Settings, h *checkHeader) *T {
 	b := new(T)
 	s.decode(h.Body, h.At, reflect.ValueOf(b).Elem())

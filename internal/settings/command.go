@@ -66,7 +66,6 @@ func (s *Settings) command(e expression, v vars) command.Command {
 
 const commandForm = `a list of arguments, as in ["nginx", "-t"]; there is no shell unless you write one: ["sh", "-c", "..."]`
 
-// commandShape checks that the value can be an argument list.
 func (s *Settings) commandShape(w written, got cty.Value) bool {
 	got, scripted := plainCommand(got)
 	if scripted != nil {
@@ -102,7 +101,6 @@ func (s *Settings) commandShape(w written, got cty.Value) bool {
 	return true
 }
 
-// arguments evaluates a command.
 func arguments(expr hcl.Expression, ctx *hcl.EvalContext) ([]string, error) {
 	v, diags := expr.Value(ctx)
 	if diags.HasErrors() {
@@ -141,7 +139,6 @@ func (s *Settings) text(r hcl.Range) string {
 	return strings.Join(strings.Fields(string(r.SliceBytes(f.Bytes))), " ")
 }
 
-// envArgs are the arguments for the environment of a command.
 type envArgs struct {
 	Env     textMap `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". Those of the agent block are for all commands; those of a command's own block go before them."`
 	PassEnv list    `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
@@ -167,7 +164,6 @@ func (s *Settings) env(b envArgs) command.Env {
 	return e.Over(s.Config.Env)
 }
 
-// checkVariable checks the name of an environment variable.
 func checkVariable(name string) error {
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):

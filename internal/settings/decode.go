@@ -114,7 +114,6 @@ func tagName(f reflect.StructField) string {
 	return name
 }
 
-// labels are the names of the labels of a block.
 func labels(t reflect.Type) []string {
 	var names []string
 	for f, kind := range tagged(t) {

@@ -12,7 +12,6 @@ import (
 	"github.com/zkagent/zkagent/template"
 )
 
-// add collects diagnostics.
 func (s *Settings) add(diags ...*hcl.Diagnostic) {
 	for _, d := range diags {
 		if d != nil {
@@ -28,7 +27,6 @@ func (s *Settings) errorAt(at hcl.Range, summary, detail string, args ...any) {
 	s.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: &at})
 }
 
-// warnAt reports a warning.
 func (s *Settings) warnAt(at hcl.Range, summary, detail string, args ...any) {
 	s.add(&hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: &at})
 }
@@ -126,7 +124,6 @@ func explain(d *hcl.Diagnostic) {
 	}
 }
 
-// quoted lists the words in quotes.
 func quoted(words []string) string {
 	q := make([]string, len(words))
 	for i, w := range words {

@@ -46,7 +46,6 @@ func membersValue(list []view.Member) cty.Value {
 	return cty.TupleVal(values)
 }
 
-// memberValue is a member as commands and destinations see it.
 func memberValue(m view.Member) cty.Value {
 	labels := cty.MapValEmpty(cty.String)
 	if len(m.Labels) > 0 {
@@ -127,7 +126,6 @@ func pathOf(expr hcl.Expression, ctx *hcl.EvalContext, path func(string) (string
 	return path(v.AsString())
 }
 
-// destinationPath checks and resolves a destination.
 func (s *Settings) destinationPath(at hcl.Range, text string) (string, error) {
 	if text == "" || strings.HasSuffix(text, "/") {
 		return "", fmt.Errorf("%q is not the path of a file", text)

@@ -69,7 +69,6 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 	}
 }
 
-// checkEnvFrom checks a variable and the key that it comes from.
 func (s *Settings) checkEnvFrom(name, key string) error {
 	if err := checkVariable(name); err != nil {
 		return err
@@ -84,7 +83,6 @@ func (s *Settings) checkEnvFrom(name, key string) error {
 	return nil
 }
 
-// checkSignal checks the name of a signal, such as SIGHUP or HUP.
 func checkSignal(name string) error {
 	if _, err := proc.ParseSignal(name); err != nil {
 		return fmt.Errorf("%q is not a signal; write it as in \"SIGHUP\"", name)

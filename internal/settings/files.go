@@ -26,7 +26,6 @@ import (
 // not fill the memory.
 const maxFileSize = 4 << 20
 
-// source is one settings file as it was read.
 type source struct {
 	name string
 	body hcl.Body
@@ -100,7 +99,6 @@ func openDirectory(dir string, bits fs.FileMode) bool {
 	return err == nil && info.Mode().Perm()&0o002 != 0 && info.Mode()&bits == 0 && !errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS)
 }
 
-// readFile reads one file up to the limit.
 func readFile(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name) //nolint:gosec // the settings name it
 	if err != nil {
@@ -163,7 +161,6 @@ var (
 	leftoverAction  = regexp.MustCompile(`\bfail[ \t]+"import: `)
 )
 
-// leftoverComments reports the marks in a settings file.
 func (s *Settings) leftoverComments(name string, data []byte) {
 	tokens, _ := hclsyntax.LexConfig(data, name, hcl.InitialPos) // The parser reports errors.
 	for _, t := range tokens {
@@ -173,7 +170,6 @@ func (s *Settings) leftoverComments(name string, data []byte) {
 	}
 }
 
-// leftoverActions reports the marks in a template.
 func (s *Settings) leftoverActions(name, text string, o origin) {
 	for _, m := range leftoverAction.FindAllStringIndex(text, -1) {
 		line := 1 + strings.Count(text[:m[0]], "\n")

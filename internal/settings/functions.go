@@ -164,7 +164,6 @@ func (s *Settings) noCredential(text string) (string, error) {
 	return "credential:missing", nil
 }
 
-// stringFunc makes a function of one string.
 func stringFunc(param string, fn func(string) (string, error)) function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: param, Type: cty.String}},

@@ -73,7 +73,6 @@ func leastIndent(body string) int {
 	return max(least, 0)
 }
 
-// declared lists the sources of the settings.
 func (s *Settings) declared() []view.Source {
 	var list []view.Source
 	for _, kind := range []view.Kind{view.KindConfig, view.KindElection, view.KindGroup, view.KindGroups} {

@@ -47,7 +47,6 @@ func functionsReference(b *strings.Builder) {
 		"destinations may use `each`. They are evaluated each time that they are needed, and once on load with unknown values.\n\n")
 }
 
-// blockType is the struct behind a slice or a pointer.
 func blockType(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -82,7 +81,6 @@ func blockReference(b *strings.Builder, path []string, t reflect.Type, doc strin
 	}
 }
 
-// argumentsReference is the table of a block's arguments.
 func argumentsReference(b *strings.Builder, t reflect.Type) {
 	var rows []string
 	for f, kind := range tagged(t) {
@@ -107,7 +105,6 @@ func (r rule) defaultText() string {
 	return "`" + r.def + "`"
 }
 
-// limits says which values are allowed.
 func (r rule) limits() string {
 	switch {
 	case len(r.enum) > 0:

@@ -121,7 +121,6 @@ func isNull(e hcl.Expression) bool {
 	return !diags.HasErrors() && v.IsNull()
 }
 
-// examples shows what references of the kinds look like.
 func examples(kinds []string) string {
 	list := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -130,7 +129,6 @@ func examples(kinds []string) string {
 	return strings.Join(list, ", ")
 }
 
-// reference resolves one reference.
 func (s *Settings) reference(e hcl.Expression, kinds []string) (view.Source, bool) {
 	traversal, diags := hcl.AbsTraversalForExpr(e)
 	if diags.HasErrors() || len(traversal) == 0 {
@@ -170,7 +168,6 @@ func label(t hcl.Traversal) (string, bool) {
 	return "", false
 }
 
-// nearest suggests a declared name, or lists all of them.
 func (s *Settings) nearest(kind, name string) string {
 	var names []string
 	for n := range s.names[kind] {

@@ -33,7 +33,6 @@ type groupBlock struct {
 	groupArgs
 }
 
-// formatBlock is a member format of one's own.
 type formatBlock struct {
 	Name    string    `hcl:"name,label"`
 	At      hcl.Range `hcl:",def_range"`
@@ -47,10 +46,8 @@ type formatBlock struct {
 	Labels  textMap   `hcl:"labels,optional" is:"map of places" doc:"Labels: where the value of each is."`
 }
 
-// formatNames are the formats that need no block.
 var formatNames = []string{"auto", "nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text"}
 
-// formats reads the format blocks: name to format.
 func (s *Settings) formats(blocks []*formatBlock) map[string]string {
 	made := map[string]string{}
 	for _, b := range blocks {
@@ -71,7 +68,6 @@ func (s *Settings) formats(blocks []*formatBlock) map[string]string {
 	return made
 }
 
-// format resolves the format of a group.
 func (s *Settings) format(name text, made map[string]string) string {
 	if text, ok := made[name.Value]; ok {
 		return text

@@ -18,7 +18,6 @@ import (
 // maxTemplate bounds a template file.
 const maxTemplate = 16 << 20
 
-// fileBlock are the arguments of one rendered file.
 type fileBlock struct {
 	At          hcl.Range  `hcl:",def_range"`
 	Name        string     `hcl:"name,label"`
@@ -190,7 +189,6 @@ func (s *Settings) isSettings(path string) bool {
 	return false
 }
 
-// position is file:line of a block.
 func position(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
 
 // claimed is who writes a destination.
@@ -199,7 +197,6 @@ type claimed struct {
 	at   hcl.Range
 }
 
-// checkOwner checks that the user and the group of a file exist on this host.
 func (s *Settings) checkOwner(b *fileBlock, t apply.FileConfig) {
 	if t.Owner != "" {
 		if _, err := user.Lookup(t.Owner); err != nil && !isID(t.Owner) {
@@ -213,7 +210,6 @@ func (s *Settings) checkOwner(b *fileBlock, t apply.FileConfig) {
 	}
 }
 
-// isID reports whether the text is the number of a user or group.
 func isID(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 32)
 	return err == nil && n < 1<<32-1

@@ -95,7 +95,6 @@ func parsePercent(text string) (float64, error) {
 	return n / 100, nil
 }
 
-// checkZnode checks an absolute path of a znode.
 func checkZnode(path string) error {
 	if err := session.ValidatePath(path); err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), session.ErrBadPath.Error()+": "))

@@ -202,7 +202,6 @@ func (s *Settings) sasl(b *authBlock) session.SASLMechanism {
 	return nil
 }
 
-// readable warns of files that are not there.
 func (s *Settings) readable(files ...text) {
 	for _, path := range files {
 		if _, err := os.Stat(path.Value); path.Value != "" && err != nil {
@@ -219,7 +218,6 @@ func (s *Settings) tls(b *tlsBlock) func() (*tls.Config, error) {
 	return c.Client
 }
 
-// certificate checks that a certificate has its key.
 func (s *Settings) certificate(at hcl.Range, c *registry.TLSConfig) {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		s.errorAt(at, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")

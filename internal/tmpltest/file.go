@@ -29,7 +29,6 @@ type testFile struct {
 	lines map[string]int // of the tests, by name
 }
 
-// testCase is one test.
 type testCase struct {
 	Name     string            `yaml:"name"`
 	Template string            `yaml:"template"` // name in the settings: TEMPLATE, or BUNDLE/TEMPLATE
@@ -51,7 +50,6 @@ type testCase struct {
 	WantDestination string  `yaml:"want_destination"`
 }
 
-// readTestFile reads and checks a test file.
 func readTestFile(path string) (*testFile, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the user names his tests
 	if err != nil {
@@ -82,7 +80,6 @@ func readTestFile(path string) (*testFile, error) {
 
 var testName = regexp.MustCompile(`^\s*(?:-\s+)?name:\s*(.*?)\s*$`)
 
-// testLines are the lines of the names of tests.
 func testLines(data []byte) map[string]int {
 	lines := map[string]int{}
 	n := 0
@@ -126,7 +123,6 @@ func (c *testCase) check(f *testFile) error {
 	return nil
 }
 
-// at is a path of the file, relative to it.
 func (f *testFile) at(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -134,7 +130,6 @@ func (f *testFile) at(path string) string {
 	return filepath.Join(filepath.Dir(f.path), path)
 }
 
-// view is the data of a test.
 func (f *testFile) view(c *testCase) (view.View, error) {
 	data := f.Data
 	if c.DataFile != "" {

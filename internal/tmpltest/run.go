@@ -22,7 +22,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// testRun is one test file that is run.
 type testRun struct {
 	file   *testFile
 	config *agent.Config // nil without settings
@@ -140,7 +139,6 @@ func (r *testRun) onEmpty(v view.View) view.View {
 	return v
 }
 
-// wanted is the expected text.
 func (r *testRun) wanted(c *testCase, update bool) ([]byte, error) {
 	if c.Want != nil {
 		return []byte(*c.Want), nil
@@ -247,7 +245,6 @@ func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, erro
 // defaultNow is what timestamp gives in a test that does not say it.
 const defaultNow = "2006-01-02T15:04:05Z"
 
-// find finds a template of the settings by its name.
 func (r *testRun) find(name string) (*apply.Config, *apply.FileConfig, error) {
 	bundle, file, inside := strings.Cut(name, "/")
 	for i := range r.config.Bundles {

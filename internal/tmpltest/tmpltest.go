@@ -73,7 +73,6 @@ func Inputs(files []string) []string {
 	return slices.Compact(list)
 }
 
-// settingsFiles are the files of the settings and of their templates.
 func (f *testFile) settingsFiles() []string {
 	s, err := settings.Load([]string{f.at(f.Settings)}, f.options())
 	if err != nil {
