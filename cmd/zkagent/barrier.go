@@ -54,14 +54,7 @@ usable again.`,
 				return usagef("enter takes one name and --count N")
 			}
 			return waitBarrier(c.Context(), g, names[0], wait, func(ctx context.Context, s *session.Session, path string) error {
-				b := recipe.NewDoubleBarrier(s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()})
-				h, err := b.Enter(ctx)
-				if err != nil || len(command) == 0 {
-					return err
-				}
-				// Only the waiting is bounded.
-				held := heldCommand{what: "barrier " + path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + path}}
-				return cmp.Or(runHeld(c.Context(), g, held, command), b.Leave(c.Context(), h))
+				return enterBarrier(c.Context(), ctx, g, s, recipe.DoubleBarrierConfig{Path: path, N: n, ID: id, Data: whoAmI()}, command)
 			})
 		},
 	}
@@ -103,6 +96,18 @@ func waitBarrier(ctx context.Context, g *globals, name string, wait waiting, fn 
 		}
 		return err
 	})
+}
+
+// enterBarrier waits for the others; a command then runs until all leave together.
+// Only the waiting is bounded.
+func enterBarrier(whole, bounded context.Context, g *globals, s *session.Session, cfg recipe.DoubleBarrierConfig, command []string) error {
+	b := recipe.NewDoubleBarrier(s, cfg)
+	h, err := b.Enter(bounded)
+	if err != nil || len(command) == 0 {
+		return err
+	}
+	held := heldCommand{what: "barrier " + cfg.Path, ctx: h.Context(), s: s, fence: h.Fence(), env: []string{"ZKAGENT_BARRIER=" + cfg.Path}}
+	return cmp.Or(runHeld(whole, g, held, command), b.Leave(whole, h))
 }
 
 // leaveBarrier lets processes leave together when other processes entered for them.

@@ -44,7 +44,7 @@ type queueOptions struct {
 
 func newQueueCommand(g *globals) *cobra.Command {
 	var o queueOptions
-	sub := func(use, short string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
+	sub := func(use, short string, args cobra.PositionalArgs, run runE) *cobra.Command {
 		c := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
 		c.Flags().BoolVar(&o.ordered, "priorities", false, "a priority queue (kazoo's layout) instead of a FIFO queue")
 		c.Flags().BoolVar(&o.reserve, "reservable", false, "with --priorities: the layout from which items can be reserved")
@@ -56,53 +56,18 @@ func newQueueCommand(g *globals) *cobra.Command {
 	put.Flags().IntVar(&o.priority, "priority", 0, "0 to 999, lower first; makes it a priority queue")
 	put.Flags().IntVar(&o.maxLen, "max-len", 0, "refuse when the queue has about this number of items (0: no bound)")
 	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file")
-	use := func(fn func(context.Context, aQueue, string) error) func(*cobra.Command, []string) error {
-		return func(c *cobra.Command, args []string) error {
-			return withQueue(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, path string) error {
-				return fn(ctx, o.open(s, path), path)
-			})
-		}
-	}
-	number := func(count func(aQueue, context.Context) (int, error)) func(*cobra.Command, []string) error {
-		return use(func(ctx context.Context, q aQueue, _ string) error {
-			n, err := count(q, ctx)
-			if err != nil {
-				return err
-			}
-			return g.PrintResult("items", n, "%d\n", n)
-		})
-	}
 	take := sub("take NAME", "Take the first item and print it: delivered at most once", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return queueTake(c.Context(), g, args[0], o)
 	})
-	reserve := sub("reserve NAME [-- CMD [ARG...]]", "Reserve the first item, for a command or until ack: delivered at least once", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
-		names, command := commandAfter(args, c.ArgsLenAtDash())
-		switch {
-		case len(names) != 1:
-			return usagef("reserve takes one name")
-		case len(command) > 0 && o.file != "":
-			return usagef("--file is for reserve without a command; a command reads the item from its standard input")
-		}
-		return queueReserve(c.Context(), g, names[0], command, o)
-	})
-	reserve.Long = `With a command: give it the first item on its standard input, remove the item
-when it exits with 0, and give it back otherwise. The command is ended when the
-reservation is lost, before another can have the item; the exit code then is 76.
-
-Without a command: print the id of the reservation, and behind it the item, or
-write that to --file. The reservation lasts for the session timeout
-(--session-timeout, as far as the servers grant it). "queue ack ID" removes the
-item, "queue return ID" gives it back; otherwise it comes back by itself.`
-	reserve.Flags().StringVarP(&o.file, "file", "f", "", "without a command: write the item to this file")
+	reserve := newReserveCommand(g, &o, sub)
 	for _, c := range []*cobra.Command{take, reserve} {
 		o.flags(c.Flags(), "fail at once when the queue is empty", "fail when nothing comes in this time")
 	}
-	reserve.Flags().IntVar(&o.attempts, "max-attempts", 0, "move an item that was reserved so often to the queue NAME-dead instead (0: never)")
-	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), number(aQueue.Len))
-	ls := sub("ls NAME", "List the items: name, size, attempts, state", cobra.ExactArgs(1), use(func(ctx context.Context, q aQueue, _ string) error {
+	length := sub("len NAME", "Print the number of items", cobra.ExactArgs(1), o.count(g, aQueue.Len))
+	ls := sub("ls NAME", "List the items: name, size, attempts, state", cobra.ExactArgs(1), o.use(g, func(ctx context.Context, q aQueue, _ string) error {
 		return queueList(ctx, &g.Console, q)
 	}))
-	peek := sub("peek NAME", "Print the first item, and leave it there", cobra.ExactArgs(1), use(func(ctx context.Context, q aQueue, path string) error {
+	peek := sub("peek NAME", "Print the first item, and leave it there", cobra.ExactArgs(1), o.use(g, func(ctx context.Context, q aQueue, path string) error {
 		body, err := q.Peek(ctx)
 		if err != nil {
 			return empty(err, path, false)
@@ -113,9 +78,56 @@ item, "queue return ID" gives it back; otherwise it comes back by itself.`
 		if ok, err := g.confirm(c.Context(), "remove all items of queue "+args[0]+"?"); err != nil || !ok {
 			return err
 		}
-		return number(aQueue.Purge)(c, args)
+		return o.count(g, aQueue.Purge)(c, args)
 	})
 	return parent("queue", "Put and take items of queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, newAckCommands(g)...)...)
+}
+
+// runE is what cobra runs for a command.
+type runE = func(*cobra.Command, []string) error
+
+// use makes a command run fn with the queue that its first argument names.
+func (o *queueOptions) use(g *globals, fn func(context.Context, aQueue, string) error) runE {
+	return func(c *cobra.Command, args []string) error {
+		return withQueue(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, path string) error {
+			return fn(ctx, o.open(s, path), path)
+		})
+	}
+}
+
+// count makes a command print a number of items.
+func (o *queueOptions) count(g *globals, count func(aQueue, context.Context) (int, error)) runE {
+	return o.use(g, func(ctx context.Context, q aQueue, _ string) error {
+		n, err := count(q, ctx)
+		if err != nil {
+			return err
+		}
+		return g.PrintResult("items", n, "%d\n", n)
+	})
+}
+
+func newReserveCommand(g *globals, o *queueOptions, sub func(use, short string, args cobra.PositionalArgs, run runE) *cobra.Command) *cobra.Command {
+	reserve := sub("reserve NAME [-- CMD [ARG...]]", "Reserve the first item, for a command or until ack: delivered at least once", cobra.MinimumNArgs(1), func(c *cobra.Command, args []string) error {
+		names, command := commandAfter(args, c.ArgsLenAtDash())
+		switch {
+		case len(names) != 1:
+			return usagef("reserve takes one name")
+		case len(command) > 0 && o.file != "":
+			return usagef("--file is for reserve without a command; a command reads the item from its standard input")
+		}
+		return queueReserve(c.Context(), g, names[0], command, *o)
+	})
+	reserve.Long = `With a command: give it the first item on its standard input, remove the item
+when it exits with 0, and give it back otherwise. The command is ended when the
+reservation is lost, before another can have the item; the exit code then is 76.
+
+Without a command: print the id of the reservation, and behind it the item, or
+write that to --file. The reservation lasts for the session timeout
+(--session-timeout, as far as the servers grant it). "queue ack ID" removes the
+item, "queue return ID" gives it back; otherwise it comes back by itself.`
+	reserve.Flags().StringVarP(&o.file, "file", "f", "", "without a command: write the item to this file")
+	reserve.Flags().IntVar(&o.attempts, "max-attempts", 0, "move an item that was reserved so often to the queue NAME-dead instead (0: never)")
+	return reserve
 }
 
 // waitQueue runs fn with the queue of the name. While fn waits, a new session

@@ -14,61 +14,26 @@ import (
 	"github.com/zkagent/zkagent/internal/web"
 )
 
-// Groups of commands in the help. The first one is shown with a line for each
-// command, the others by their names.
-const (
-	groupFirst  = "first"
-	groupFiles  = "files"
-	groupHost   = "host"
-	groupFleet  = "fleet"
-	groupScript = "script"
-	groupOther  = "other"
-)
-
-// commands lists every command: one file each, and its group.
-var commands = []struct {
-	group string
-	make  func(*globals) *cobra.Command
+// groups are the groups of commands in the help. The first one is shown with a line for
+// each command, the others by their names.
+var groups = []struct {
+	id, title string
+	commands  []func(*globals) *cobra.Command
 }{
-	{groupFirst, newRunCommand},
-	{groupFirst, newDevCommand},
-	{groupFirst, newValidateCommand},
-	{groupFirst, newRenderCommand},
-	{groupFirst, newStatusCommand},
-	{groupFirst, newExplainCommand},
-	{groupFirst, newMaintCommand},
-	{groupFirst, newDoctorCommand},
-	{groupFirst, newMembersCommand},
-	{groupFirst, newConfigCommand},
-	{groupFirst, newRolloutCommand},
-	{groupFirst, newFleetCommand},
-	{groupFirst, newLockCommand},
-	{groupFirst, newElectCommand},
-	{groupFirst, newZKCommand},
-	{groupFiles, newHistoryCommand},
-	{groupFiles, newDiffCommand},
-	{groupFiles, newBlameCommand},
-	{groupHost, newFmtCommand},
-	{groupHost, newTestCommand},
-	{groupHost, newImportCommand},
-	{groupHost, newReloadCommand},
-	{groupHost, newEventsCommand},
-	{groupHost, newDebugCommand},
-	{groupHost, newHooksCommand},
-	{groupHost, newCheckCommand},
-	{groupHost, newLeaveCommand},
-	{groupHost, newUpgradeCommand},
-	{groupScript, newResignCommand},
-	{groupScript, newBarrierCommand},
-	{groupScript, newQueueCommand},
-	{groupScript, newTxnCommand},
-	{groupScript, newWatchCommand},
-	{groupScript, newHAProxyCommand},
-	{groupScript, newExecCommand},
-	{groupFleet, newAuditCommand},
-	{groupOther, newOptionsCommand},
-	{groupOther, newManCommand},
-	{groupOther, newVersionCommand},
+	{"first", "Commands to begin with:", []func(*globals) *cobra.Command{
+		newRunCommand, newDevCommand, newValidateCommand, newRenderCommand, newStatusCommand, newExplainCommand, newMaintCommand, newDoctorCommand,
+		newMembersCommand, newConfigCommand, newRolloutCommand, newFleetCommand, newLockCommand, newElectCommand, newZKCommand,
+	}},
+	{"files", "What a file was and why, beside explain:", []func(*globals) *cobra.Command{newHistoryCommand, newDiffCommand, newBlameCommand}},
+	{"host", "The agent on this host:", []func(*globals) *cobra.Command{
+		newFmtCommand, newTestCommand, newImportCommand, newReloadCommand, newEventsCommand, newDebugCommand, newHooksCommand, newCheckCommand,
+		newLeaveCommand, newUpgradeCommand,
+	}},
+	{"script", "Scripts, beside lock and elect:", []func(*globals) *cobra.Command{
+		newResignCommand, newBarrierCommand, newQueueCommand, newTxnCommand, newWatchCommand, newHAProxyCommand, newExecCommand,
+	}},
+	{"fleet", "The fleet:", []func(*globals) *cobra.Command{newAuditCommand}},
+	{"other", "Other:", []func(*globals) *cobra.Command{newOptionsCommand, newManCommand, newVersionCommand}},
 }
 
 func newRoot(g *globals) *cobra.Command {
@@ -106,23 +71,18 @@ reloads what uses the files, and runs hooks where they belong.`,
 	root.SetIn(g.In)
 	root.SetOut(g.Out)
 	root.SetErr(g.Err)
-	root.AddGroup(
-		&cobra.Group{ID: groupFirst, Title: "Commands to begin with:"},
-		&cobra.Group{ID: groupFiles, Title: "What a file was and why, beside explain:"},
-		&cobra.Group{ID: groupHost, Title: "The agent on this host:"},
-		&cobra.Group{ID: groupScript, Title: "Scripts, beside lock and elect:"},
-		&cobra.Group{ID: groupFleet, Title: "The fleet:"},
-		&cobra.Group{ID: groupOther, Title: "Other:"},
-	)
 	g.flags(root)
-	for _, c := range commands {
-		cmd := c.make(g)
-		cmd.GroupID = c.group
-		elsewhere(cmd, runtime.GOOS)
-		root.AddCommand(cmd)
+	for _, group := range groups {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, create := range group.commands {
+			cmd := create(g)
+			cmd.GroupID = group.id
+			elsewhere(cmd, runtime.GOOS)
+			root.AddCommand(cmd)
+		}
 	}
-	root.SetHelpCommandGroupID(groupOther)
-	root.SetCompletionCommandGroupID(groupOther)
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
 	root.InitDefaultCompletionCmd("completion")
 	addExamples(root)
 	addWords(root)

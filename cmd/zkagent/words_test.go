@@ -56,7 +56,7 @@ func TestWords_ThatPeopleTry(t *testing.T) {
 	}
 	lines := 0
 	for _, c := range root.Commands() {
-		if c.GroupID == groupFirst {
+		if c.GroupID == groups[0].id {
 			lines++
 		}
 	}
