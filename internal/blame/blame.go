@@ -297,9 +297,8 @@ func findGroup(v *view.View, name string) *view.Group {
 	}
 	set, child, _ := strings.Cut(name, "/")
 	if gs, ok := v.Groups(set); ok {
-		if g, ok := gs.Group(child); ok {
-			return g
-		}
+		g, _ := gs.Group(child)
+		return g
 	}
 	return nil
 }

@@ -40,17 +40,10 @@ func (q Query) Values() url.Values {
 // ParseQuery is the inverse of Values.
 func ParseQuery(v url.Values) (Query, error) {
 	q := Query{Name: v.Get("name"), Path: cmp.Or(v.Get("path"), v.Get("name")), Missing: v.Get("missing"), Version: v.Get("version")}
-	for _, n := range []struct {
-		name string
-		to   *int
-	}{{"from", &q.From}, {"to", &q.To}} {
-		text := v.Get(n.name)
-		if text == "" {
-			continue
-		}
+	for name, to := range map[string]*int{"from": &q.From, "to": &q.To} {
 		var err error
-		if *n.to, err = strconv.Atoi(text); err != nil || *n.to < 0 {
-			return q, fmt.Errorf("%s is %q, not a number of a line", n.name, text)
+		if *to, err = strconv.Atoi(cmp.Or(v.Get(name), "0")); err != nil || *to < 0 {
+			return q, fmt.Errorf("%s is %q, not a number of a line", name, v.Get(name))
 		}
 	}
 	return q, nil

@@ -67,11 +67,12 @@ type doctor struct {
 // wait bounds one question.
 func (d *doctor) wait() time.Duration { return cmp.Or(d.o.Wait, waitLimit) }
 
-func (d *doctor) add(level, check, about, text string) {
-	d.list = append(d.list, Finding{Level: level, Check: check, About: about, Text: text})
+// add adds a finding, with a hint if one is given.
+func (d *doctor) add(level, check, about, text string, hint ...string) {
+	d.list = append(d.list, Finding{level, check, about, text, strings.Join(hint, "")})
 }
 
-// hint adds a hint to the newest finding.
+// hint adds a hint to the last finding.
 func (d *doctor) hint(format string, args ...any) {
 	d.list[len(d.list)-1].Hint = fmt.Sprintf(format, args...)
 }
@@ -111,8 +112,7 @@ func (d *doctor) examine(ctx context.Context) {
 
 func (d *doctor) settings() {
 	if len(d.o.Paths) == 0 {
-		d.add(LevelWarn, "settings", "", "there are no settings: only ZooKeeper is looked at")
-		d.hint("name them by --config")
+		d.add(LevelWarn, "settings", "", "there are no settings: only ZooKeeper is looked at", "name them by --config")
 		return
 	}
 	s, err := settings.Load(d.o.Paths, settings.Options{Env: d.o.Env})
@@ -123,7 +123,9 @@ func (d *doctor) settings() {
 		}
 		d.add(level, "settings", "", settings.Line(x))
 	}
-	if err != nil {
+	if err == nil {
+		d.add(LevelOK, "settings", strings.Join(s.Config.Files, " "), "valid")
+	} else {
 		if len(s.Diagnostics) == 0 {
 			d.add(LevelFail, "settings", strings.Join(d.o.Paths, " "), err.Error())
 		}
@@ -133,11 +135,8 @@ func (d *doctor) settings() {
 			return
 		}
 		d.hint("credentials are those of the unit: run this as root or as the user of the agent, while it runs")
-		d.loaded, d.cfg = s, &s.Config
-		return
 	}
 	d.loaded, d.cfg = s, &s.Config
-	d.add(LevelOK, "settings", strings.Join(s.Config.Files, " "), "valid")
 }
 
 func (d *doctor) agent(ctx context.Context) {
@@ -166,8 +165,7 @@ func (d *doctor) agent(ctx context.Context) {
 		d.hint("\"zkagent upgrade\" executes the new one and keeps the session")
 	}
 	if d.cfg != nil && s.Settings.Hash != d.cfg.Hash {
-		d.add(LevelWarn, "settings", "", "the agent runs with other settings than those in the files")
-		d.hint("\"zkagent reload\" loads them")
+		d.add(LevelWarn, "settings", "", "the agent runs with other settings than those in the files", "\"zkagent reload\" loads them")
 	}
 	for _, c := range s.Conditions {
 		d.add(LevelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))

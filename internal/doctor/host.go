@@ -21,14 +21,11 @@ func (d *doctor) destinations() {
 			about := "template " + b.Name
 			if b.ForEach != nil {
 				d.add(LevelOK, "file", about, "one for each element: known when it is rendered ("+t.DestinationText+")")
-				continue
-			}
-			dest, err := t.Destination(nil)
-			if err != nil {
+			} else if dest, err := t.Destination(nil); err != nil {
 				d.add(LevelFail, "file", about, err.Error())
-				continue
+			} else {
+				d.destination(about, files.File{Destination: dest, InPlace: t.InPlace, Symlink: t.Symlink})
 			}
-			d.destination(about, files.File{Destination: dest, InPlace: t.InPlace, Symlink: t.Symlink})
 		}
 	}
 }
@@ -44,8 +41,7 @@ func (d *doctor) destination(about string, f files.File) {
 		d.hint("mkdir -p %s, for the user of the agent", dir)
 		return
 	case errors.Is(err, files.ErrNotRegular):
-		d.add(LevelFail, "file", about, dest+" is "+err.Error())
-		d.hint("move it away: the agent replaces regular files only")
+		d.add(LevelFail, "file", about, dest+" is "+err.Error(), "move it away: the agent replaces regular files only")
 		return
 	case err != nil:
 		d.add(LevelFail, "file", about, err.Error())
@@ -95,15 +91,13 @@ func (d *doctor) commands() {
 // program asks for its own user.
 func (d *doctor) preview(about string, b apply.Config) {
 	when := cmp.Or(d.checks[b.Name], apply.CheckStatus(b.Check))
-	level := LevelOK
-	if strings.HasPrefix(when, "after") {
-		level = LevelWarn
-	}
-	d.add(level, "preview", about, "the check runs "+when)
-	if level == LevelWarn && b.Check.At == "preview" {
-		d.hint("the agent needs user namespaces, or the right to mount; see \"Checks\" in templates.md")
-	} else if level == LevelWarn {
-		d.hint("without at = \"swapped\" the check runs before the swap, in a preview, and in votes")
+	switch text := "the check runs " + when; {
+	case !strings.HasPrefix(when, "after"):
+		d.add(LevelOK, "preview", about, text)
+	case b.Check.At == "preview":
+		d.add(LevelWarn, "preview", about, text, "the agent needs user namespaces, or the right to mount; see \"Checks\" in templates.md")
+	default:
+		d.add(LevelWarn, "preview", about, text, "without at = \"swapped\" the check runs before the swap, in a preview, and in votes")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,19 +23,23 @@ type unitVerb struct{ verb, unit string }
 // units returns the systemd jobs that checks and reloads start.
 func (d *doctor) units() []unitVerb {
 	var list []unitVerb
-	seen := map[unitVerb]bool{}
+	add := func(c command.Command) {
+		args, err := c.Args(command.Vars{})
+		if !c.Set() || err != nil {
+			return
+		}
+		for _, v := range jobs(args) {
+			if !slices.Contains(list, v) {
+				list = append(list, v)
+			}
+		}
+	}
 	for _, b := range d.cfg.Bundles {
-		for _, c := range commandsOf(b) {
-			args, err := c.Args(command.Vars{})
-			if err != nil {
-				continue
-			}
-			for _, v := range jobs(args) {
-				if !seen[v] {
-					seen[v] = true
-					list = append(list, v)
-				}
-			}
+		if b.Check != nil {
+			add(b.Check.Command)
+		}
+		if b.Reload != nil {
+			add(b.Reload.Command)
 		}
 	}
 	return list
@@ -153,16 +158,14 @@ func (d *doctor) sandbox(writable []string) {
 			if b.ForEach != nil {
 				continue
 			}
-			dest, err := t.Destination(nil)
-			if err != nil {
-				continue
-			}
-			if within(dest, append(writable, "/var/lib/zkagent", "/run/zkagent")) {
+			switch dest, err := t.Destination(nil); {
+			case err != nil: // destinations reports it
+			case within(dest, append(writable, "/var/lib/zkagent", "/run/zkagent")):
 				d.add(LevelOK, "sandbox", dest, "the unit may write there")
-				continue
+			default:
+				d.add(LevelFail, "sandbox", dest, "the unit may not write there")
+				d.hint("systemctl edit zkagent, with: [Service] ReadWritePaths=%s", filepath.Dir(dest))
 			}
-			d.add(LevelFail, "sandbox", dest, "the unit may not write there")
-			d.hint("systemctl edit zkagent, with: [Service] ReadWritePaths=%s", filepath.Dir(dest))
 		}
 	}
 }

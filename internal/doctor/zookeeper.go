@@ -77,15 +77,13 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	began := time.Now()
 	s, err := session.Dial(ctx, c)
 	if err != nil {
-		d.add(LevelFail, "server", server, err.Error())
-		d.hint("is ZooKeeper running there, does a firewall drop the connection, is it a TLS port?")
+		d.add(LevelFail, "server", server, err.Error(), "is ZooKeeper running there, does a firewall drop the connection, is it a TLS port?")
 		return false
 	}
 	defer s.Close()
 	connected := time.Since(began)
 	if err := s.CheckServer(ctx); errors.Is(err, session.ErrOldServer) {
-		d.add(LevelFail, "server", server, err.Error())
-		d.hint("upgrade ZooKeeper: the agent cannot make its znodes there")
+		d.add(LevelFail, "server", server, err.Error(), "upgrade ZooKeeper: the agent cannot make its znodes there")
 		return true
 	}
 	best := d.wait()
@@ -225,14 +223,13 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, ids []session.Id
 // mayCreate tests whether we may create a znode at path, or its first missing
 // ancestor. The transaction ends with an operation that must fail, so it creates
 // nothing.
-func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path string) bool {
+func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, missing string) bool {
 	if d.o.NoWrite {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
-	missing := path
-	for dir := parentOf(missing); dir != "/"; dir = parentOf(dir) {
+	for dir := path.Dir(missing); dir != "/"; dir = path.Dir(dir) {
 		if _, ok, err := s.Exists(ctx, dir); err != nil || ok {
 			break
 		}
@@ -242,7 +239,7 @@ func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path 
 	if failed, ok := errors.AsType[*session.MultiError](err); ok && failed.Index == 0 {
 		d.add(LevelFail, "znode", about, err.Error())
 		if errors.Is(err, session.ErrNoAuth) {
-			d.hint("give this agent's identity the permission c on %s; \"zkagent zk acl %s\" shows its ACL", parentOf(missing), parentOf(missing))
+			d.hint("give this agent's identity the permission c on %s; \"zkagent zk acl %s\" shows its ACL", path.Dir(missing), path.Dir(missing))
 		} else {
 			d.chrootHint(err)
 		}
@@ -250,9 +247,6 @@ func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, path 
 	}
 	return true
 }
-
-// parentOf is the path above a znode.
-func parentOf(p string) string { return path.Dir(p) }
 
 // chrootHint adds a hint when creating fails because the chroot is missing.
 func (d *doctor) chrootHint(err error) {
@@ -291,8 +285,7 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 		_, stat, err = s.Create(ctx, path, nil, session.Ephemeral)
 	}
 	if err != nil {
-		d.add(LevelFail, "write", "/zkagent", err.Error())
-		d.hint("the agent keeps its status, locks and permits there")
+		d.add(LevelFail, "write", "/zkagent", err.Error(), "the agent keeps its status, locks and permits there")
 		d.chrootHint(err)
 		return
 	}
@@ -338,8 +331,7 @@ func (d *doctor) stateDir() {
 	case !info.IsDir():
 		d.add(LevelFail, "state", dir, "is not a directory")
 	case files.CheckOwn(dir) != nil && os.Geteuid() == 0: // The agent may be its owner.
-		d.add(LevelWarn, "state", dir, files.CheckOwn(dir).Error())
-		d.hint("that is right if the agent runs as that user: ask as that user, too")
+		d.add(LevelWarn, "state", dir, files.CheckOwn(dir).Error(), "that is right if the agent runs as that user: ask as that user, too")
 	case files.CheckOwn(dir) != nil:
 		d.add(LevelFail, "state", dir, files.CheckOwn(dir).Error())
 	default:

@@ -124,7 +124,7 @@ func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(eve
 		}
 		for _, e := range list {
 			if !fn(e) {
-				return nil
+				break
 			}
 		}
 		return nil
@@ -137,16 +137,13 @@ func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(eve
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
 		if !ok {
 			continue
 		}
 		var e event.Event
-		if err := json.Unmarshal([]byte(data), &e); err != nil {
+		if err := json.Unmarshal(data, &e); err != nil || !fn(e) {
 			return err
-		}
-		if !fn(e) {
-			return nil
 		}
 	}
 	return lines.Err()

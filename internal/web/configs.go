@@ -186,18 +186,17 @@ func (v *configView) readDiff(ctx context.Context, zk *session.Session, values b
 
 // version returns a version of the list; the zero Version when it is not there.
 func (v treeView) version(n int64) config.Version {
-	i := slices.IndexFunc(v.Versions, func(one config.Version) bool { return one.Number == n })
-	if i < 0 {
-		return config.Version{}
-	}
-	return v.Versions[i]
+	return v.find(func(one config.Version) bool { return one.Number == n })
 }
 
 // Latest is the version in use; the zero Version when none is.
 func (v treeView) Latest() config.Version {
-	i := slices.IndexFunc(v.Versions, func(one config.Version) bool { return one.Active })
-	if i < 0 {
-		return config.Version{}
+	return v.find(func(one config.Version) bool { return one.Active })
+}
+
+func (v treeView) find(is func(config.Version) bool) config.Version {
+	if i := slices.IndexFunc(v.Versions, is); i >= 0 {
+		return v.Versions[i]
 	}
-	return v.Versions[i]
+	return config.Version{}
 }

@@ -28,7 +28,7 @@ const (
 )
 
 // The places below which commands and rolling reloads keep their locks.
-var lockRoots = []string{"/zkagent/locks", "/zkagent/rolling"}
+var lockRoots = []struct{ kind, path string }{{"lock", "/zkagent/locks"}, {"rolling reload", rolling.Root}}
 
 // cached keeps one reading of ZooKeeper for all who look at about the same
 // time. It is safe for concurrent use.
@@ -171,14 +171,7 @@ func (t *treeView) read(ctx context.Context, zk *session.Session, earlier []tree
 // viewRollout lists the participants: failed first, then those under way.
 func viewRollout(tree, path string, s *fleet.State) rolloutView {
 	v := rolloutView{State: s, Tree: tree, Path: path}
-	hosts := map[string]bool{}
-	for _, id := range s.Called {
-		hosts[id] = true
-	}
-	for h := range s.Hosts {
-		hosts[h] = true
-	}
-	for h := range hosts {
+	for _, h := range s.All() {
 		rec := s.Hosts[h]
 		row := rolloutRow{Host: h, State: cmp.Or(s.Turn(h), "waiting"), Vote: cmp.Or(rec.VoteText(), "no vote yet"), Text: rec.Error}
 		if rec.Vote() != "" {
@@ -246,23 +239,16 @@ func (s *Server) readLines(ctx context.Context) ([]lineView, error) {
 		lines = append(lines, readLine(ctx, zk, "election", e.Name, e.Path))
 	}
 	for _, root := range lockRoots {
-		names, _, err := zk.Children(ctx, root)
-		if errors.Is(err, session.ErrNoNode) {
-			continue
-		}
-		if err != nil {
+		names, _, err := zk.Children(ctx, root.path)
+		if err != nil && !errors.Is(err, session.ErrNoNode) {
 			return lines, err
 		}
 		slices.Sort(names)
 		for _, n := range names[:min(len(names), locksShown)] {
-			if root != lockRoots[0] && rolling.Reserved(n) {
+			if root.path == rolling.Root && rolling.Reserved(n) {
 				continue
 			}
-			kind := "lock"
-			if root != lockRoots[0] {
-				kind = "rolling reload"
-			}
-			if l := readLine(ctx, zk, kind, n, session.JoinPath(root, n)); len(l.Contenders) > 0 || l.Error != "" {
+			if l := readLine(ctx, zk, root.kind, n, session.JoinPath(root.path, n)); len(l.Contenders) > 0 || l.Error != "" {
 				lines = append(lines, l)
 			}
 		}

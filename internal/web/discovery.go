@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,27 +97,12 @@ type targetGroup struct {
 	Labels  map[string]string `json:"labels"`
 }
 
-// discoveryRoutes serves the members of groups to programs that ask for them.
-func (s *Server) discoveryRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/groups", s.serveGroups)
-	mux.HandleFunc("GET /v1/groups/{name...}", s.serveGroup)
-	mux.HandleFunc("GET /sd/prometheus", s.servePrometheus)
-}
-
-func (s *Server) serveGroups(w http.ResponseWriter, _ *http.Request) {
-	names := s.Source.GroupNames()
-	if names == nil {
-		names = []string{}
-	}
-	answer(w, map[string]any{"apiVersion": "v1", "groups": names})
-}
-
 // serveGroup answers with the members of one group. With index it waits until
 // they differ from those of that index; as server-sent events it goes on.
 func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	name, status, index := r.PathValue("name"), q.Get("status"), q.Get("index")
-	wait, err := groupWait(q.Get("wait"))
+	limit, err := groupWait(q.Get("wait"))
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err)
 		return
@@ -136,15 +122,23 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	if stream {
-		s.streamGroup(sse{w, http.NewResponseController(w)}, r, name, status)
+	if stream { // the group now and at each change
+		sent := ""
+		s.follow(sse{w, http.NewResponseController(w)}, r, func() (string, <-chan struct{}, error) {
+			doc, next, _, err := s.groupNow(name, status)
+			if err != nil || doc.Index == sent {
+				return "", next, err
+			}
+			sent = doc.Index
+			return fmt.Sprintf("id: %s\nevent: members\ndata: %s\n", doc.Index, doc.data), next, nil
+		})
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	// The limit of the listener counts from the request, which may wait for longer.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + writeLimit))
-	for err == nil && doc.Index == index && s.changed(ctx, next) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + writeLimit))
+	for err == nil && doc.Index == index && wait(ctx, s, next) {
 		doc, next, code, err = s.groupNow(name, status)
 	}
 	if err != nil {
@@ -169,8 +163,8 @@ func groupWait(text string) (time.Duration, error) {
 	return min(wait, maxGroupWait), nil
 }
 
-// changed waits for the next state; false when ctx or the agent ends first.
-func (s *Server) changed(ctx context.Context, next <-chan struct{}) bool {
+// wait waits for the channel; false when ctx or the agent ends first.
+func wait[T any](ctx context.Context, s *Server, next <-chan T) bool {
 	select {
 	case <-next:
 		return true
@@ -193,18 +187,6 @@ func (s *Server) groupNow(name, status string) (*groupAnswer, <-chan struct{}, i
 	}
 	a, err := s.answers.of(g, name, status)
 	return a, next, http.StatusBadRequest, err
-}
-
-func (s *Server) streamGroup(client sse, r *http.Request, name, status string) {
-	sent := ""
-	s.follow(client, r, func() (string, <-chan struct{}, error) {
-		doc, next, _, err := s.groupNow(name, status)
-		if err != nil || doc.Index == sent {
-			return "", next, err
-		}
-		sent = doc.Index
-		return fmt.Sprintf("id: %s\nevent: members\ndata: %s\n", doc.Index, doc.data), next, nil
-	})
 }
 
 // servePrometheus lists the targets of one group, of the groups of a set, or of
@@ -262,12 +244,7 @@ func target(group string, m view.Member) targetGroup {
 	return targetGroup{Targets: []string{m.Address()}, Labels: labels}
 }
 
-// labelName writes a name with the characters of Prometheus' label names.
-func labelName(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, name)
-}
+// notLabel is what the label names of Prometheus may not have.
+var notLabel = regexp.MustCompile(`[^A-Za-z0-9_]`)
+
+func labelName(name string) string { return notLabel.ReplaceAllString(name, "_") }

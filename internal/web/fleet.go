@@ -76,11 +76,15 @@ func (t tally) String() string {
 	words := slices.SortedFunc(maps.Keys(t), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t[b], t[a]), cmp.Compare(a, b))
 	})
-	for i, w := range words[:min(len(words), tallyShown)] {
+	for i, w := range words {
 		if len(t) > 1 {
 			words[i] = fmt.Sprintf("%s on %s", w, term.Count(t[w], "host"))
 		}
 	}
+	return firstWords(words)
+}
+
+func firstWords(words []string) string {
 	if n := len(words) - tallyShown; n > 0 {
 		words = append(words[:tallyShown], fmt.Sprintf("%d more", n))
 	}
@@ -124,7 +128,8 @@ func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 		}
 	}
 	v.FirstHeld = v.holds.String()
-	v.Program, v.Versions, v.Leaders = v.programs.String(), cmp.Or(v.versions.String(), "–"), cmp.Or(v.leaders(), "–")
+	v.Program, v.Versions = v.programs.String(), cmp.Or(v.versions.String(), "–")
+	v.Leaders = cmp.Or(firstWords(slices.Sorted(maps.Keys(v.leads))), "–")
 	return v
 }
 
@@ -143,14 +148,6 @@ func (v *fleetView) count(h *fleet.HostStatus) {
 	for _, name := range h.Leads {
 		v.leads[fleet.Clip(name, 40)+": "+fleet.Clip(h.ID, 60)]++
 	}
-}
-
-func (v *fleetView) leaders() string {
-	list := slices.Sorted(maps.Keys(v.leads))
-	if n := len(list) - tallyShown; n > 0 {
-		list = append(list[:tallyShown], fmt.Sprintf("%d more", n))
-	}
-	return strings.Join(list, ", ")
 }
 
 func rowOf(h *fleet.HostStatus, now time.Time, stale, self bool) fleetRow {

@@ -18,10 +18,10 @@ import (
 
 // listeners are the open ends of a Server.
 type listeners struct {
-	page    pageServer
-	servers []*http.Server
-	wg      sync.WaitGroup
-	socket  string
+	page   pageServer
+	admin  *http.Server // nil without an admin socket
+	wg     sync.WaitGroup
+	socket string
 	// own is the socket file that we made, so that only that one is removed.
 	own os.FileInfo
 }
@@ -42,15 +42,12 @@ func (s *Server) Listen(ctx context.Context) (func(context.Context), func(), err
 			Handler: s.adminMux(), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 			ConnContext: withPeer,
 		}
-		l.serve(bounded(ln, admin, func() int { return mostConnections(adminConnections) }), admin)
+		ln = bounded(ln, admin, func() int { return mostConnections(adminConnections) })
+		l.admin = admin
+		l.wg.Go(func() { _ = admin.Serve(ln) })
 	}
 	l.page.apply(ctx)
 	return l.page.run, l.stop, nil
-}
-
-func (l *listeners) serve(ln net.Listener, s *http.Server) {
-	l.servers = append(l.servers, s)
-	l.wg.Go(func() { _ = s.Serve(ln) })
 }
 
 // How long requests that run may take when the agent ends. The sender of an order has
@@ -63,8 +60,8 @@ const (
 // stop ends the servers; requests that run may finish.
 func (l *listeners) stop() {
 	l.page.stop()
-	for _, s := range l.servers {
-		endServer(s, lastOrders)
+	if l.admin != nil {
+		endServer(l.admin, lastOrders)
 	}
 	l.wg.Wait()
 	if now, err := os.Lstat(l.socket); err == nil && l.own != nil && os.SameFile(now, l.own) {
@@ -226,11 +223,10 @@ func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 			http.Error(w, "this name is not one of the agent's; add it to http.hosts", http.StatusForbidden)
 			return
 		}
-		if origin := r.Header.Get("Origin"); origin != "" && !sameOrigin(origin, r.Host) {
-			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
-			return
-		}
-		if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		origin := r.Header.Get("Origin")
+		_, from, _ := strings.Cut(origin, "://")
+		crossed := r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+		if crossed || origin != "" && !strings.EqualFold(from, r.Host) {
 			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
 			return
 		}
@@ -254,9 +250,4 @@ func hostOf(header string) string {
 		host = header
 	}
 	return strings.ToLower(strings.Trim(host, "[]"))
-}
-
-func sameOrigin(origin, host string) bool {
-	_, rest, ok := strings.Cut(origin, "://")
-	return ok && strings.EqualFold(rest, host)
 }

@@ -52,13 +52,13 @@ func (c sse) send(text string) bool {
 	return c.out.Flush() == nil
 }
 
-// follow sends what news returns, now and each time that its channel is closed,
-// until the client or the agent goes, or news fails.
-func (s *Server) follow(client sse, r *http.Request, news func() (string, <-chan struct{}, error)) {
+// follow sends what read returns, now and each time that its channel is closed,
+// until the client or the agent goes, or read fails.
+func (s *Server) follow(client sse, r *http.Request, read func() (string, <-chan struct{}, error)) {
 	alive := time.NewTicker(liveBeat)
 	defer alive.Stop()
 	for {
-		text, next, err := news()
+		text, next, err := read()
 		if err != nil || !client.send(text) {
 			return
 		}
@@ -101,7 +101,7 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
 	known, text := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("at")), "retry: 2000\n"
 	for {
 		// Changes that follow at once belong to the same message.
-		if text == "" && !s.waitLive(r, pause.C) {
+		if text == "" && !wait(r.Context(), s, pause.C) {
 			return
 		}
 		// The channels are taken before the mark: nothing is lost between.
@@ -126,18 +126,5 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
 		case <-change:
 			pause.Reset(liveEvery)
 		}
-	}
-}
-
-// waitLive waits until a pause is over; false when the client or the agent
-// goes before.
-func (s *Server) waitLive(r *http.Request, over <-chan time.Time) bool {
-	select {
-	case <-r.Context().Done():
-		return false
-	case <-s.Source.Ended():
-		return false
-	case <-over:
-		return true
 	}
 }

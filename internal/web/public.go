@@ -7,7 +7,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
-	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/show"
 )
 
@@ -23,9 +22,6 @@ type reader struct {
 	s   *Server
 	all bool
 }
-
-// whole is for the admin socket.
-func (s *Server) whole() reader { return reader{s, true} }
 
 // public is for the HTTP listener.
 func (s *Server) public() reader {
@@ -65,7 +61,10 @@ func (r reader) status() show.Status {
 		st.Hooks[i].Command = ""
 		st.Hooks[i].Runs = slices.Clone(h.Runs)
 		for j, run := range h.Runs {
-			st.Hooks[i].Runs[j] = withoutText(run)
+			st.Hooks[i].Runs[j].Output = ""
+			if run.Error != "" {
+				st.Hooks[i].Runs[j].Error = exitText(run.Code)
+			}
 		}
 	}
 	st.Execs = slices.Clone(st.Execs)
@@ -75,15 +74,6 @@ func (r reader) status() show.Status {
 		}
 	}
 	return st
-}
-
-// withoutText is a run without what its command printed.
-func withoutText(run hook.Run) hook.Run {
-	run.Output = ""
-	if run.Error != "" {
-		run.Error = exitText(run.Code)
-	}
-	return run
 }
 
 func exitText(code int) string {

@@ -23,7 +23,7 @@ import (
 // may open the socket may give orders; the log names the peer.
 func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	s.readRoutes(mux, s.whole)
+	s.readRoutes(mux, func() reader { return reader{s, true} })
 	for path, fn := range s.Orders {
 		s.post(mux, path, fn)
 	}
@@ -42,7 +42,11 @@ func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", s.serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReady)
-	s.discoveryRoutes(mux)
+	mux.HandleFunc("GET /v1/groups", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"apiVersion": "v1", "groups": append([]string{}, s.Source.GroupNames()...)})
+	})
+	mux.HandleFunc("GET /v1/groups/{name...}", s.serveGroup)
+	mux.HandleFunc("GET /sd/prometheus", s.servePrometheus)
 }
 
 func (s *Server) post(mux *http.ServeMux, path string, fn Order) {
@@ -135,10 +139,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, to func() r
 	}
 	if r.URL.Query().Get("follow") == "" {
 		list, _ := to().events(since)
-		if list == nil {
-			list = []event.Event{}
-		}
-		answer(w, list)
+		answer(w, append([]event.Event{}, list...))
 		return
 	}
 	done, ok := s.admit(w, r)
@@ -146,12 +147,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, to func() r
 		return
 	}
 	defer done()
-	s.stream(sse{w, http.NewResponseController(w)}, r, since, to)
-}
-
-// stream writes events until the client or the agent goes.
-func (s *Server) stream(client sse, r *http.Request, since int64, to func() reader) {
-	s.follow(client, r, func() (string, <-chan struct{}, error) {
+	s.follow(sse{w, http.NewResponseController(w)}, r, func() (string, <-chan struct{}, error) {
 		list, next := to().events(since)
 		var text strings.Builder
 		for _, e := range list {
