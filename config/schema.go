@@ -41,16 +41,6 @@ type schemaBudget struct {
 	until time.Time
 }
 
-func (b *schemaBudget) vocabulary() *jsonschema.Vocabulary {
-	return &jsonschema.Vocabulary{
-		URL: "zkagent:budget",
-		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) {
-			b.step()
-			return b, nil
-		},
-	}
-}
-
 // Validate implements jsonschema.SchemaExt.
 func (b *schemaBudget) Validate(*jsonschema.ValidatorContext, any) { b.step() }
 
@@ -136,7 +126,13 @@ func compileSchema(schema []byte, budget *schemaBudget) (*jsonschema.Schema, err
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
-	c.RegisterVocabulary(budget.vocabulary())
+	c.RegisterVocabulary(&jsonschema.Vocabulary{
+		URL: "zkagent:budget",
+		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) {
+			budget.step()
+			return budget, nil
+		},
+	})
 	c.AssertVocabs()
 	const name = "zkagent:schema"
 	if err = c.AddResource(name, doc); err != nil {

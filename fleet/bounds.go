@@ -2,13 +2,8 @@ package fleet
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-
-	"github.com/hashicorp/go-multierror"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -22,30 +17,6 @@ const (
 	// apply: in a small tree, a value of one byte may become one of ten.
 	ratioFloor = 4096
 )
-
-// checkKeys reports all invalid keys at once.
-func checkKeys(c *PublishConfig) error {
-	var errs *multierror.Error
-	if len(c.Keys) > config.MaxKeys {
-		errs = multierror.Append(errs, fmt.Errorf("%d keys, at most %d are allowed: %w", len(c.Keys), config.MaxKeys, config.ErrBounds))
-	}
-	limit := config.MaxValue
-	if c.Force && c.Layout != config.LayoutFlat {
-		limit = trees.MaxForcedValue
-	}
-	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
-		if err := config.ValidateKey(key); err != nil {
-			errs = multierror.Append(errs, err)
-		}
-		if n := len(c.Keys[key]); n > limit {
-			errs = multierror.Append(errs, fmt.Errorf("key %q has %d bytes, at most %d are allowed: %w", key, n, limit, config.ErrBounds))
-		}
-	}
-	if err := trees.AllErrors(errs); err != nil {
-		return fmt.Errorf("config %s: %w", c.Path, err)
-	}
-	return nil
-}
 
 // checkRatio rejects a change of the size beyond MaxRatio, which is usually a mistake.
 func checkRatio(old *view.Keys, keys map[string][]byte) error {

@@ -72,8 +72,8 @@ func (sc *scene) decide(gateV int32) ([]act, time.Duration) {
 	wake := time.Duration(0)
 	if sc.gate.State != GateRefused {
 		calls, left := sc.callShards()
-		if len(calls) > 0 {
-			return calls, 0
+		if len(calls) > 0 || left > 0 && sc.gate.State == GateVoting {
+			return calls, left
 		}
 		wake = left
 	}

@@ -31,15 +31,6 @@ func (sc *scene) callShards() ([]act, time.Duration) {
 	return acts, 0
 }
 
-func (sc *scene) uncalled() bool {
-	for shard, ids := range sc.shards {
-		if len(ids) > 0 && sc.snapshots[shard] == nil {
-			return true
-		}
-	}
-	return false
-}
-
 func (sc *scene) absent() []string {
 	var absent []string
 	for _, ids := range sc.snapshots {
@@ -55,9 +46,6 @@ func (sc *scene) absent() []string {
 
 // vote decides once every called host has answered or the time is up.
 func (sc *scene) vote() ([]act, time.Duration) {
-	if sc.uncalled() {
-		return nil, 0
-	}
 	strategy := sc.proposal.Strategy
 	absent := sc.absent()
 	if left := time.Duration(strategy.VoteTimeout) - sc.now.Sub(sc.called); len(absent) > 0 {

@@ -72,30 +72,37 @@ func (g *collector) run(ctx context.Context, keep int) error {
 	if err != nil {
 		return err
 	}
-	dry, err := g.dry(ctx)
+	manifests, err := trees.ReadManifests(ctx, g.s, g.root)
 	if err != nil {
 		return err
 	}
-	var kept, dead []int64
+	readable := map[int64]*trees.Manifest{}
+	for _, m := range manifests {
+		readable[m.Number] = m
+	}
+	live, whole := map[trees.Digest]bool{}, true
+	var dead []int64
 	for _, n := range slices.Backward(numbers) {
-		switch {
-		case needed[n]:
-			kept = append(kept, n)
-		case keep > 0 && !dry[n]:
-			kept = append(kept, n)
-		default:
-			dead = append(dead, n)
-		}
-		if !dry[n] {
+		m := readable[n]
+		latest := keep > 0 && (m == nil || !m.Dry)
+		if latest {
 			keep--
 		}
+		if !needed[n] && !latest {
+			dead = append(dead, n)
+			continue
+		}
+		if whole = whole && m != nil; whole {
+			err = g.addLive(ctx, m, live)
+		}
+		if trees.IsDamage(err) {
+			whole, err = false, nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	slices.Reverse(kept)
 	slices.Reverse(dead)
-	live, whole, err := liveObjects(ctx, g.s, g.root, kept)
-	if err != nil {
-		return err
-	}
 	for chunk := range slices.Chunk(dead, multiOps) { // before their objects
 		paths := make([]string, len(chunk))
 		for i, n := range chunk {
@@ -127,15 +134,6 @@ func (g *collector) epoch(ctx context.Context) ([]int64, error) {
 		}
 	}
 	return trees.VersionNumbers(ctx, g.s, g.root)
-}
-
-func (g *collector) dry(ctx context.Context) (map[int64]bool, error) {
-	manifests, err := trees.ReadManifests(ctx, g.s, g.root)
-	dry := map[int64]bool{}
-	for _, m := range manifests {
-		dry[m.Number] = m.Dry
-	}
-	return dry, err
 }
 
 // needed returns the versions that are still referenced. The order of its reads
@@ -195,34 +193,15 @@ func (g *collector) rollout(ctx context.Context, name string, needed map[int64]b
 	return proposal.Replaces, nil
 }
 
-// liveObjects returns all objects of the versions; false: a version is damaged.
-func liveObjects(ctx context.Context, s *session.Session, root string, versions []int64) (map[trees.Digest]bool, bool, error) {
-	live, whole := map[trees.Digest]bool{}, true
-	for _, n := range versions {
-		err := liveIn(ctx, s, root, n, live)
-		switch {
-		case err == nil, errors.Is(err, config.ErrNoVersion): // deleted meanwhile, with its dry run
-		case trees.IsDamage(err):
-			whole = false
-		default:
-			return nil, false, err
-		}
-	}
-	return live, whole, nil
-}
-
-func liveIn(ctx context.Context, s *session.Session, root string, version int64, live map[trees.Digest]bool) error {
-	m, err := trees.LoadManifest(ctx, s, root, version)
-	if err != nil {
-		return err
-	}
+// addLive adds the objects of a version.
+func (g *collector) addLive(ctx context.Context, m *trees.Manifest, live map[trees.Digest]bool) error {
 	var buckets []trees.Bucket
 	for n, sum := range m.Buckets {
 		if !live[sum] {
 			buckets = append(buckets, m.Bucket(n))
 		}
 	}
-	lists, err := trees.ReadBuckets(ctx, s, root, buckets)
+	lists, err := trees.ReadBuckets(ctx, g.s, g.root, buckets)
 	if err != nil {
 		return err
 	}
@@ -231,7 +210,7 @@ func liveIn(ctx context.Context, s *session.Session, root string, version int64,
 		if e.Kind != trees.KindParts {
 			continue
 		}
-		parts, err := trees.ReadPartList(ctx, s, root, e)
+		parts, err := trees.ReadPartList(ctx, g.s, g.root, e)
 		if err != nil {
 			return err
 		}

@@ -91,7 +91,8 @@ type job struct {
 	rollout string
 	cancel  context.CancelFunc
 	done    chan struct{}
-	err     error // valid when done is closed
+	err     error // valid when done is closed, as the next fields
+	unread  bool  // the version could not be read
 	noticed bool  // by wait
 	files   []FileChange
 }

@@ -14,12 +14,10 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-func maintenanceWords(reason string) string { return clip("maintenance: " + reason) }
-
 // play does what the matching row of the table says. It returns true to look again.
 func (h *host) play(ctx context.Context) (bool, error) {
 	a := h.act
-	skipped := HostRecord{State: HostSkipped, From: h.p.inUse, Error: maintenanceWords(h.away)}
+	skipped := HostRecord{State: HostSkipped, From: h.p.inUse, Error: clip("maintenance: " + h.away)}
 	switch a.state() {
 	case "":
 		switch {
@@ -87,8 +85,10 @@ func (h *host) put(ctx context.Context, r HostRecord, with ...session.Op) (bool,
 	a.watch.Stop() // do not react to our own write
 	a.watch = nil
 	results, err := h.s.Multi(ctx, append(with, op)...)
-	switch {
-	case err == nil:
+	if err != nil && !raced(err) {
+		return false, fmt.Errorf("write %s: %w", r.State, err)
+	}
+	if err == nil {
 		log := h.p.log.With("rollout", a.Rollout, "version", r.Version, "state", r.State, "reason", r.Error, "zxid", results[len(results)-1].Stat.Mzxid)
 		switch r.State {
 		case HostStarted:
@@ -101,13 +101,11 @@ func (h *host) put(ctx context.Context, r HostRecord, with ...session.Op) (bool,
 		h.races = 0
 		a.own, a.ownV = &r, version
 		return true, nil
-	case errors.Is(err, session.ErrUnknown):
+	}
+	if errors.Is(err, session.ErrUnknown) {
 		if err := h.s.Sync(ctx, path); err != nil {
 			return false, err
 		}
-	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrNoNode):
-	default:
-		return false, fmt.Errorf("write %s: %w", r.State, err)
 	}
 	a.looked, a.begun = false, a.begun && a.state() == HostStarted
 	if h.races++; h.races%8 == 0 {
@@ -122,7 +120,8 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 		h.beside(ctx, jobVote, func(ctx context.Context, j *job) error {
 			tree, err := h.p.cfg.Tree(ctx, h.s, versionOf(a.Proposal))
 			if err != nil {
-				return &unreadError{fmt.Errorf("read version %d: %w", a.Proposal.Version, err)}
+				j.unread = true
+				return fmt.Errorf("read version %d: %w", a.Proposal.Version, err)
 			}
 			err = h.judge(ctx, a, tree, j)
 			if err == nil || errors.Is(err, ErrCheckNotRun) || a.Proposal.Dry { // a refusal ends a rollout at once
@@ -139,8 +138,7 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 		return true, h.look(ctx) // a refusal keeps the past of the gate, which a call does not carry
 	}
 	h.job = nil
-	var unread *unreadError
-	if errors.As(j.err, &unread) && !trees.Unusable(j.err) {
+	if j.unread && !trees.Unusable(j.err) {
 		return false, j.err // a lost connection is no vote
 	}
 	r := HostRecord{State: HostCommit, From: h.p.inUse, Files: j.files, Unchecked: errors.Is(j.err, ErrCheckNotRun)}
@@ -195,12 +193,6 @@ func (h *host) judge(ctx context.Context, a *part, tree *view.Tree, j *job) erro
 	j.files, err = planner.Plan(ctx, tree, sample)
 	return err
 }
-
-type unreadError struct{ err error }
-
-func (e *unreadError) Error() string { return e.err.Error() }
-
-func (e *unreadError) Unwrap() error { return e.err }
 
 func versionOf(p Proposal) Version { return Version{p.Version, p.Digest, p.Delta} }
 

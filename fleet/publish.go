@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/user"
+	"slices"
+
+	"github.com/hashicorp/go-multierror"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
@@ -172,7 +176,26 @@ func (c *PublishConfig) fill() error {
 	if len(c.Message) > maxMessage {
 		return fmt.Errorf("config %s: message has %d bytes, at most %d are allowed: %w", c.Path, len(c.Message), maxMessage, config.ErrBounds)
 	}
-	return checkKeys(c)
+	var errs *multierror.Error
+	if len(c.Keys) > config.MaxKeys {
+		errs = multierror.Append(errs, fmt.Errorf("%d keys, at most %d are allowed: %w", len(c.Keys), config.MaxKeys, config.ErrBounds))
+	}
+	limit := config.MaxValue
+	if c.Force && c.Layout != config.LayoutFlat {
+		limit = trees.MaxForcedValue
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
+		if err := config.ValidateKey(key); err != nil {
+			errs = multierror.Append(errs, err)
+		}
+		if n := len(c.Keys[key]); n > limit {
+			errs = multierror.Append(errs, fmt.Errorf("key %q has %d bytes, at most %d are allowed: %w", key, n, limit, config.ErrBounds))
+		}
+	}
+	if err := trees.AllErrors(errs); err != nil {
+		return fmt.Errorf("config %s: %w", c.Path, err)
+	}
+	return nil
 }
 
 // who returns the text for the lock's znode.

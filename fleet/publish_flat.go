@@ -112,12 +112,12 @@ func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool
 		begin = append(begin, session.DeleteOp(ready, st.Stat.Version))
 	}
 	end := session.CreateOp(ready, nil, session.Persistent)
-	ops := p.flatOps(st)
-	if ops.head() == len(ops.ops) {
+	batches := p.flatOps(st)
+	if len(batches) <= 1 {
 		if err := p.cfg.at("all"); err != nil {
 			return err
 		}
-		_, err := p.s.Multi(ctx, append(append(begin, ops.ops...), end)...)
+		_, err := p.s.Multi(ctx, append(append(begin, slices.Concat(batches...)...), end)...)
 		return err
 	}
 	if err := p.cfg.at("begin"); err != nil {
@@ -128,15 +128,13 @@ func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool
 		return err
 	}
 	*touched = true
-	for len(ops.ops) > 0 {
-		n := ops.head()
+	for _, batch := range batches {
 		if err := p.cfg.at("keys"); err != nil {
 			return err
 		}
-		if _, err := p.s.Multi(ctx, append([]session.Op{p.guard}, ops.ops[:n]...)...); err != nil {
+		if _, err := p.s.Multi(ctx, append([]session.Op{p.guard}, batch...)...); err != nil {
 			return err
 		}
-		ops.ops, ops.sizes = ops.ops[n:], ops.sizes[n:]
 	}
 	if err := p.cfg.at("ready"); err != nil {
 		return err
@@ -145,30 +143,19 @@ func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool
 	return err
 }
 
-// sizedOps are operations with the size of each in a request.
-type sizedOps struct {
-	ops   []session.Op
-	sizes []int
-}
-
-func (o *sizedOps) add(op session.Op, data int) {
-	o.ops = append(o.ops, op)
-	o.sizes = append(o.sizes, len(op.Path())+data+flatSize)
-}
-
-// head returns how many operations fit into one multi, at least one.
-func (o *sizedOps) head() int {
+// flatOps returns deletes, deepest first, then creates and sets, parents first. Each
+// batch fits into one multi, with the operations before and after it.
+func (p *publisher) flatOps(st *trees.State) [][]session.Op {
+	var batches [][]session.Op
 	size := 0
-	for i, n := range o.sizes {
-		if size += n; i > 0 && (size > multiBytes || i == 4*multiOps) {
-			return i
+	add := func(op session.Op, data int) {
+		n := len(op.Path()) + data + flatSize
+		if len(batches) == 0 || size+n > multiBytes || len(batches[len(batches)-1]) == 4*multiOps {
+			batches, size = append(batches, nil), 0
 		}
+		last := &batches[len(batches)-1]
+		*last, size = append(*last, op), size+n
 	}
-	return len(o.ops)
-}
-
-// flatOps returns deletes, deepest first, then creates and sets, parents first.
-func (p *publisher) flatOps(st *trees.State) *sizedOps {
 	want := p.cfg.znodes()
 	var gone []string
 	for rel := range st.Nodes {
@@ -177,20 +164,19 @@ func (p *publisher) flatOps(st *trees.State) *sizedOps {
 		}
 	}
 	deepestFirst(gone)
-	ops := &sizedOps{}
 	for _, rel := range gone {
-		ops.add(session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version), 0)
+		add(session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version), 0)
 	}
 	for _, rel := range slices.Sorted(maps.Keys(want)) {
 		row, path := st.Nodes[rel], p.cfg.Path+"/"+rel
 		switch {
 		case row == nil:
-			ops.add(session.CreateOp(path, want[rel], session.Persistent), len(want[rel]))
+			add(session.CreateOp(path, want[rel], session.Persistent), len(want[rel]))
 		case !bytes.Equal(row.Data, want[rel]):
-			ops.add(session.SetOp(path, want[rel], row.Stat.Version), len(want[rel]))
+			add(session.SetOp(path, want[rel], row.Stat.Version), len(want[rel]))
 		}
 	}
-	return ops
+	return batches
 }
 
 // znodes returns the znodes of a flat tree: the keys and their parents.
