@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -96,7 +95,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 			}
 		}
 		had = snap.Len()
-		if mirror.Fired(watch) || f.s.Connection() != conn {
+		if watch.Fired() || f.s.Connection() != conn {
 			f.w.torn()
 			return nil
 		}
@@ -115,7 +114,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 		case <-f.s.Done():
 			return context.Cause(f.s.Context())
 		}
-		if mirror.Fired(watch) || f.s.Connection() != conn {
+		if watch.Fired() || f.s.Connection() != conn {
 			return nil
 		}
 	}

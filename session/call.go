@@ -65,6 +65,11 @@ func packet(values ...any) []byte {
 	b := bytes.Clone(e.Bytes())
 	*buf = e.Bytes()
 	putFrame(buf)
+	return setLength(b)
+}
+
+// setLength fills in the length of a frame, its first four bytes.
+func setLength(b []byte) []byte {
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	return b
 }

@@ -188,5 +188,9 @@ func (c Config) complete() (Config, error) {
 	if c.slept == nil {
 		c.slept = slept
 	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
+	}
+	c.abilities, c.learned = newAbilities(), &learned{}
 	return c, nil
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -64,12 +65,8 @@ func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Sess
 
 // mends reports whether an error is temporary: the next try may succeed by itself.
 func mends(err error) bool {
-	for _, e := range []error{ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended} {
-		if errors.Is(err, e) {
-			return !IsPermanent(err)
-		}
-	}
-	return false
+	temporary := []error{ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended}
+	return !IsPermanent(err) && slices.ContainsFunc(temporary, func(t error) bool { return errors.Is(err, t) })
 }
 
 // Each opens a session, calls fn in it and in the following ones, like

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -104,10 +105,5 @@ var permanent = []error{
 // IsPermanent reports whether err comes again until an ACL, a quota, a setting or a
 // server changes. There is no reason to try again at once.
 func IsPermanent(err error) bool {
-	for _, p := range permanent {
-		if errors.Is(err, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(permanent, func(p error) bool { return errors.Is(err, p) })
 }

@@ -373,12 +373,8 @@ func (s *Session) dialFailed(server string, err error) {
 	s.mu.Lock()
 	s.lastErr = err
 	s.mu.Unlock()
-	s.hosts.unreachable(server)
+	s.hosts.mu.Lock()
+	delete(s.hosts.hung, server)
+	s.hosts.mu.Unlock()
 	s.log.Debug("cannot reach a server", "server", server, "err", err)
-}
-
-func (h *hosts) unreachable(server string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.hung, server)
 }

@@ -2,8 +2,6 @@ package session
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the scheme digest is defined with it
-	"encoding/base64"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,7 +46,7 @@ func (s *Session) matches(a ACL, i Identity) bool {
 		return false
 	case a.Scheme == "digest":
 		user, hash, _ := strings.Cut(a.ID, ":")
-		return user == i.ID && (hash == hiddenHash || slices.ContainsFunc(s.cfg.Auth, func(c Auth) bool { return c.Scheme == a.Scheme && digestOf(c.Data) == a.ID }))
+		return user == i.ID && (hash == hiddenHash || slices.ContainsFunc(s.cfg.Auth, func(c Auth) bool { return c.Scheme == a.Scheme && jute.Digest(string(c.Data)) == a.ID }))
 	case a.Scheme == "ip":
 		net, err := netip.ParsePrefix(a.ID)
 		addr, aerr := netip.ParseAddr(i.ID)
@@ -59,10 +57,3 @@ func (s *Session) matches(a ACL, i Identity) bool {
 
 // hiddenHash stands for a digest whose znode we may not administer.
 const hiddenHash = "x"
-
-// digestOf returns the id of the scheme digest for user:password.
-func digestOf(credential []byte) string {
-	user, _, _ := strings.Cut(string(credential), ":")
-	sum := sha1.Sum(credential) //nolint:gosec // see the import
-	return user + ":" + base64.StdEncoding.EncodeToString(sum[:])
-}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 )
 
@@ -24,9 +25,9 @@ func TestIdentity_WhoAmIAndPermissions(t *testing.T) {
 			want int32
 		}{
 			{"world:anyone:r", PermRead},
-			{"digest:" + memzk.Digest("u:p") + ":cdrwa", PermAll},
-			{"digest:" + memzk.Digest("u:q") + ":cdrwa", 0},
-			{"digest:" + memzk.Digest("v:p") + ":cdrwa", 0},
+			{"digest:" + jute.Digest("u:p") + ":cdrwa", PermAll},
+			{"digest:" + jute.Digest("u:q") + ":cdrwa", 0},
+			{"digest:" + jute.Digest("v:p") + ":cdrwa", 0},
 			{"sasl:u:cdrwa", 0},
 			{"ip:0.0.0.0/0:r", PermRead},
 			{"ip:10.1.2.3/32:r", 0},

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -15,10 +16,12 @@ const libraryBuffer = 4 << 10
 
 // connect starts the client library, which begins to dial.
 func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
+	text := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	text.SetPrefix("zookeeper client: ")
 	lib, events, err := zk.Connect(s.cfg.Servers, s.cfg.Timeout,
 		zk.WithHostProvider(s.hosts),
 		zk.WithDialer(s.hosts.dial),
-		zk.WithLogger(libraryLog{s.log}),
+		zk.WithLogger(text),
 		zk.WithMaxBufferSize(libraryBuffer),
 		zk.WithMaxConnBufferSize(libraryBuffer),
 	)

@@ -57,7 +57,6 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.abilities, cfg.learned = newAbilities(), &learned{}
 	return &Manager{cfg: cfg, changed: make(chan struct{})}, nil
 }
 

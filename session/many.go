@@ -254,19 +254,14 @@ func (s *Session) sawSizes(seen *sizes, t tally) {
 	s.seen.add(t)
 }
 
-// sawSize counts one znode.
-func (s *Session) sawSize(seen *sizes, bytes int) {
-	var t tally
-	t.count(bytes)
-	s.sawSizes(seen, t)
-}
-
 // oneByOne reads with a request per znode. An error of a znode goes into its result. An
 // error of the session or of ctx is about the whole call.
 func (s *Session) oneByOne(ctx context.Context, ids []int, r reader, seen *sizes) error {
 	return parallel(ctx, len(ids), manyReads, func(ctx context.Context, i int) error {
 		bytes, err := r.single(ctx, ids[i])
-		s.sawSize(seen, bytes)
+		var t tally
+		t.count(bytes)
+		s.sawSizes(seen, t)
 		if err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return err
 		}

@@ -20,20 +20,20 @@ import (
 // known before (2). Every change after that zxid fires a watch, whether multiRead saw
 // the change or not. So no change is lost; at worst the caller reads once too often.
 
-// WatchedResult is for internal use: the result of GetManyW for one path.
+// WatchedResult is for internal use: the result of EachManyW for one path.
 type WatchedResult struct {
 	Result
 
 	Watch *Watch // of the data; nil with an error
 	// Kids says that the watch is for the children too. It is false if the caller did
-	// not ask for that, or if GetManyW had to read one by one.
+	// not ask for that, or if EachManyW had to read one by one.
 	Kids bool
 }
 
-// ErrNotRead is for internal use: GetManyW left a path out because of its limit.
+// ErrNotRead is for internal use: EachManyW left a path out because of its limit.
 var ErrNotRead = errors.New("not read, the limit of bytes was reached")
 
-// watchedPart is a part of GetManyW: the paths with these indexes.
+// watchedPart is a part of EachManyW: the paths with these indexes.
 type watchedPart struct {
 	paths []string
 	ids   []int
@@ -42,29 +42,15 @@ type watchedPart struct {
 	seen  *sizes
 }
 
-// GetManyW is for internal use. It reads many znodes like GetMany, and watches their
+// EachManyW is for internal use. It reads many znodes like GetMany, and watches their
 // data. With kids it also watches the lists of their children, from the moment of the
 // read: if the Stat shows no children, the caller need not list them. If the server does
-// not support that, GetManyW reads one by one and does not watch the children. It
-// watches nothing when the error is not nil.
+// not support that, it reads one by one and does not watch the children. When the data
+// exceeds limit bytes, it leaves out the rest with ErrNotRead; 0 is no limit.
 //
-// When the data exceeds limit bytes, GetManyW leaves out the rest with ErrNotRead. A
-// limit of 0 is no limit.
-func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit int64) ([]WatchedResult, error) {
-	out := make([]WatchedResult, len(paths))
-	err := s.EachManyW(ctx, paths, kids, limit, func(i int, r WatchedResult) { out[i] = r })
-	if err != nil {
-		for i := range out {
-			out[i].stop()
-		}
-	}
-	return out, err
-}
-
-// EachManyW is for internal use. It reads like GetManyW and calls took for each result,
-// by the index of its path, while the server reads the next. It does not call took twice
-// at the same time. When the error is not nil, some results are missing. What took has
-// got is its caller's, also then.
+// It calls took for each result, by the index of its path, while the server reads the
+// next, and not twice at the same time. When the error is not nil, some results are
+// missing. What took has got is its caller's, also then.
 func (s *Session) EachManyW(ctx context.Context, paths []string, kids bool, limit int64, took func(int, WatchedResult)) error {
 	for _, p := range paths {
 		if err := ValidatePath(p); err != nil {
@@ -119,7 +105,7 @@ func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
 		}
 		if able := s.able(); len(p.paths) == 1 || able.refuses(jute.OpMultiRead) || able.refuses(bulkWatches) {
-			return s.watchEach(ctx, p)
+			return s.oneByOne(ctx, p.ids, s.watchedReader(p), p.seen)
 		}
 		err := s.watchOnce(ctx, p)
 		switch {
@@ -131,7 +117,7 @@ func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 			_ = s.Sleep(ctx, minBackoff<<losses)
 			continue
 		case errors.Is(err, ErrUnimplemented), errors.Is(err, ErrTooLarge) && len(p.ids) == 1:
-			return s.watchEach(ctx, p)
+			return s.oneByOne(ctx, p.ids, s.watchedReader(p), p.seen)
 		case errors.Is(err, ErrTooLarge):
 			mid, low, high := len(p.ids)/2, p, p
 			low.ids, high.ids = p.ids[:mid], p.ids[mid:]
@@ -149,15 +135,11 @@ func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 func (s *Session) watchOnce(ctx context.Context, p watchedPart) error {
 	r := s.multiRead(p.paths, p.ids, s.watchedReader(p), p.seen)
 	end := s.trace(ctx, r)
-	err := s.watchRead(ctx, p, r)
-	end(err)
-	return err
-}
-
-func (s *Session) watchRead(ctx context.Context, p watchedPart, r *request) error {
 	w, err := s.connection(ctx)
 	if err != nil {
-		return r.fail(err)
+		err = r.fail(err)
+		end(err)
+		return err
 	}
 	zxid := s.zxid.Load() // What w's server has applied, or w has ended.
 	watches, calls := p.begin(w, r.frame, zxid)
@@ -175,6 +157,7 @@ func (s *Session) watchRead(ctx context.Context, p watchedPart, r *request) erro
 			p.out[i].stop()
 		}
 	}
+	end(err)
 	return err
 }
 
@@ -243,20 +226,12 @@ func (s *Session) watchedReader(p watchedPart) reader {
 			_ = d.Get(&p.out[i].Data, &p.out[i].Stat)
 		},
 		failed: func(i int, err error) { p.out[i].Result = Result{Err: err} },
+		single: func(ctx context.Context, i int) (int, error) {
+			r := &p.out[i]
+			r.Data, r.Stat, r.Watch, r.Err = s.GetW(ctx, p.paths[i])
+			return len(r.Data) + jute.StatSize, r.Err
+		},
 	}
-}
-
-// watchEach reads and watches one by one.
-func (s *Session) watchEach(ctx context.Context, p watchedPart) error {
-	return parallel(ctx, len(p.ids), manyReads, func(ctx context.Context, n int) error {
-		r := &p.out[p.ids[n]]
-		r.Data, r.Stat, r.Watch, r.Err = s.GetW(ctx, p.paths[p.ids[n]])
-		s.sawSize(p.seen, len(r.Data)+jute.StatSize)
-		if r.Err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
-			return r.Err
-		}
-		return nil
-	})
 }
 
 // settleAll notes that watches were armed over the connection from, after zxid.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -21,6 +22,18 @@ func manyZnodes(t *testing.T, srv *memzk.Server, n int) []string {
 		}
 	}
 	return paths
+}
+
+// GetManyW collects the results of EachManyW.
+func (s *Session) GetManyW(ctx context.Context, paths []string, kids bool, limit int64) ([]WatchedResult, error) {
+	out := make([]WatchedResult, len(paths))
+	err := s.EachManyW(ctx, paths, kids, limit, func(i int, r WatchedResult) { out[i] = r })
+	if err != nil {
+		for i := range out {
+			out[i].stop()
+		}
+	}
+	return out, err
 }
 
 func TestGetManyW_ReadsAndWatches(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Metrics counts what sessions do. A nil *Metrics counts nothing.
+// Metrics counts what sessions do.
 type Metrics struct {
 	state       *prometheus.GaugeVec
 	expirations prometheus.Counter
@@ -61,69 +61,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 func (m *Metrics) setState(s State) {
-	if m == nil {
-		return
-	}
-	for _, o := range []State{Connecting, Connected, Suspended, Expired, Closed, ReadOnly} {
+	for o, name := range stateNames {
 		v := 0.0
-		if o == s {
+		if State(o) == s {
 			v = 1
 		}
-		m.state.WithLabelValues(o.String()).Set(v)
+		m.state.WithLabelValues(name).Set(v)
 	}
 }
 
-func (m *Metrics) expired() {
-	if m != nil {
-		m.expirations.Inc()
-	}
-}
-
-func (m *Metrics) renewed(err error) {
-	if m != nil && err != nil {
-		m.notRenewed.Inc()
-	}
-}
-
-func (m *Metrics) reconnected() {
-	if m != nil {
-		m.reconnects.Inc()
-	}
-}
-
-// started and finished bracket a request of ours.
-func (m *Metrics) started() {
-	if m != nil {
-		m.inFlight.Inc()
-	}
-}
-
+// finished notes the end of a request of ours.
 func (m *Metrics) finished(op int32, took time.Duration, lost bool) {
-	if m == nil {
-		return
-	}
 	m.inFlight.Dec()
 	if lost {
 		m.lost.WithLabelValues(jute.OpName(op)).Inc()
 		return
 	}
 	m.requests.WithLabelValues(jute.OpName(op)).Observe(took.Seconds())
-}
-
-func (m *Metrics) read(n int) {
-	if m != nil {
-		m.bytes.WithLabelValues("in").Add(float64(n))
-	}
-}
-
-func (m *Metrics) wrote(n int) {
-	if m != nil {
-		m.bytes.WithLabelValues("out").Add(float64(n))
-	}
-}
-
-func (m *Metrics) watching(delta int) {
-	if m != nil {
-		m.watches.Add(float64(delta))
-	}
 }

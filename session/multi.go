@@ -73,7 +73,7 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 	var args []any
 	for i := range ops {
 		err := ValidatePath(ops[i].path)
-		if isCreate(ops[i].op) {
+		if jute.IsCreate(ops[i].op) {
 			err = validateCreate(ops[i].path, ops[i].mode)
 		}
 		if err != nil {
@@ -92,7 +92,7 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 		return nil, err
 	}
 	for i := range ops {
-		if st := &results[i].Stat; isCreate(ops[i].op) && st.Czxid == 0 {
+		if st := &results[i].Stat; jute.IsCreate(ops[i].op) && st.Czxid == 0 {
 			st.Czxid, st.Mzxid, st.Pzxid, st.DataLength = r.zxid, r.zxid, r.zxid, int32(len(ops[i].data))
 			if ops[i].mode.Ephemeral() {
 				st.EphemeralOwner = s.ID()
@@ -109,7 +109,7 @@ var endOfMulti = &jute.MultiHeader{Type: -1, Done: true, Err: -1}
 func (s *Session) opArgs(o *Op) []any {
 	args := []any{jute.MultiHeader{Type: o.op, Err: -1}}
 	switch path := full(s.cfg.Chroot, o.path); {
-	case isCreate(o.op):
+	case jute.IsCreate(o.op):
 		return append(args, s.createArgs(o.path, o.data, o.acl, o.mode)...)
 	case o.op == jute.OpSetData:
 		return append(args, path, present(o.data), o.version)

@@ -3,7 +3,8 @@ package session
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/zkagent/zkagent/internal/jute"
 )
 
 // JoinPath joins elements into a path with single slashes between them.
@@ -36,38 +37,10 @@ func SplitPath(path string) (string, string) {
 // has no slash at the end, no empty, "." or ".." element, and no control or private-use
 // characters. The error matches ErrBadPath.
 func ValidatePath(path string) error {
-	switch {
-	case path == "/":
-		return nil
-	case path == "":
-		return fmt.Errorf("%w: empty", ErrBadPath)
-	case path[0] != '/':
-		return fmt.Errorf("%w: %q is not absolute; znode paths begin with a slash", ErrBadPath, path)
-	case path[len(path)-1] == '/':
-		return fmt.Errorf("%w: %q ends with a slash", ErrBadPath, path)
-	case !utf8.ValidString(path):
-		return fmt.Errorf("%w: %q is not UTF-8", ErrBadPath, path)
-	}
-	for e := range strings.SplitSeq(path[1:], "/") {
-		switch e {
-		case "":
-			return fmt.Errorf("%w: %q has an empty element", ErrBadPath, path)
-		case ".", "..":
-			return fmt.Errorf("%w: %q has the element %q, which ZooKeeper does not allow", ErrBadPath, path, e)
-		}
-	}
-	for _, r := range path {
-		if badRune(r) {
-			return fmt.Errorf("%w: %q has the character %U, which ZooKeeper does not allow", ErrBadPath, path, r)
-		}
+	if err := jute.CheckPath(path); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadPath, err)
 	}
 	return nil
-}
-
-// badRune reports whether ZooKeeper's PathUtils refuses a character. Java sees characters
-// beyond the basic plane as surrogates, which it refuses too.
-func badRune(r rune) bool {
-	return r <= 0x1f || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0
 }
 
 // full returns path below the chroot, as servers know it.

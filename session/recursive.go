@@ -12,7 +12,7 @@ import (
 // RecursiveWatch is for internal use and may change. It watches a znode and all znodes
 // below it with one persistent recursive watch of the server (addWatch, from 3.6 on). We
 // call it a cover. It has no event of its own. On its connection it replaces the server
-// watches of GetW, ExistsW and GetManyW at and below its path. Lists of children always
+// watches of GetW, ExistsW and EachManyW at and below its path. Lists of children always
 // have a server watch of their own: a server may hide from a recursive watch the creation
 // of a znode that the session may not read.
 //
@@ -74,6 +74,8 @@ func (s *Session) addCover(ctx context.Context, r *request, c *RecursiveWatch) e
 	zxid := s.zxid.Load() // What the server has applied, or the connection has ended.
 	q := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
 	q.after = func(code int32) {
+		s.watches.mu.Lock()
+		defer s.watches.mu.Unlock()
 		if code != jute.ErrCodeOK {
 			s.watches.uncover(c, zxid)
 			return
@@ -131,17 +133,21 @@ func (c *RecursiveWatch) Release() {
 	}
 	// Hold the lock, so that no other request for a cover of the path comes between.
 	zxid := c.s.zxid.Load()
-	b.uncoverLocked(c, zxid)
+	b.uncover(c, zxid)
 	c.w.send(&call{
 		op: jute.OpRemoveWatches, done: make(chan struct{}),
 		frame: newFrame(jute.OpRemoveWatches, c.path, jute.WatcherAny),
 		// The removal also removed all watches that were set at the path before.
-		after: func(int32) { b.rearm(c, zxid, everyKind) },
+		after: func(int32) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.set(zxid, []string{c.path}, everyKind, c.w.send)
+		},
 	})
 }
 
 // WatchChildren is for internal use. It sets server watches on the lists of children of
-// znodes whose GetManyW watches rely on a cover. Call it before reading those lists. The
+// znodes whose EachManyW watches rely on a cover. Call it before reading those lists. The
 // error matches ErrUnimplemented when the server refuses.
 func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 	r := &request{op: jute.OpSetWatches}

@@ -22,19 +22,10 @@ func (b *watchBook) cover(s *Session, w *wire, path string) (*RecursiveWatch, bo
 }
 
 // covered notes the server's reply. Before 3.9 the cover has replaced the watch on the
-// list at the path, so covered sets that one again.
+// list at the path, so covered sets that one again. b.mu is held.
 func (b *watchBook) covered(c *RecursiveWatch, zxid int64) {
-	b.mu.Lock()
 	c.live = slices.Contains(b.covers, c)
-	b.mu.Unlock()
-	b.rearm(c, zxid, watchChild.set())
-}
-
-// rearm sets the watches at the path of a cover again, as of zxid.
-func (b *watchBook) rearm(c *RecursiveWatch, zxid int64, of kinds) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.set(zxid, []string{c.path}, of, c.w.send)
+	b.set(zxid, []string{c.path}, watchChild.set(), c.w.send)
 }
 
 // coverAt returns the cover at exactly this path on w, or nil. The cover may not be live
@@ -71,14 +62,9 @@ func (c *RecursiveWatch) over(path string) bool {
 	return ok && (rest == "" || rest[0] == '/' || c.path == "/")
 }
 
-// uncover ends a cover. It sets the watches that relied on it one by one, as of zxid.
+// uncover ends a cover. It sets the watches that relied on it one by one, as of zxid. b.mu
+// is held.
 func (b *watchBook) uncover(c *RecursiveWatch, zxid int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.uncoverLocked(c, zxid)
-}
-
-func (b *watchBook) uncoverLocked(c *RecursiveWatch, zxid int64) {
 	at := slices.Index(b.covers, c)
 	if at < 0 {
 		return

@@ -70,13 +70,7 @@ type tries struct {
 	n      int
 }
 
-func newTries(ctx context.Context) tries {
-	p := retryOf(ctx)
-	if p == nil {
-		return tries{}
-	}
-	return tries{policy: p, began: time.Now()}
-}
+func newTries(ctx context.Context) tries { return tries{policy: retryOf(ctx), began: time.Now()} }
 
 // next returns the pause before the next try.
 func (t *tries) next() (time.Duration, error) {

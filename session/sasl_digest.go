@@ -2,19 +2,15 @@ package session
 
 import (
 	"bytes"
-	"crypto/md5" //nolint:gosec // DIGEST-MD5 is what servers speak; the docs say what it is worth
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// digestURI is the name of every ZooKeeper server in DIGEST-MD5: "zookeeper" is the
-// service, and the rest stands for the host, whatever its real name.
-const digestURI = "zookeeper/zk-sasl-md5"
+	"github.com/zkagent/zkagent/internal/jute"
+)
 
 // DigestMD5 returns the SASL mechanism DIGEST-MD5 (RFC 2831) with a user of the
 // server's JAAS file. The password is never sent. Only the quality of
@@ -61,7 +57,7 @@ func (x *digestExchange) Step(challenge []byte) ([]byte, bool, error) {
 }
 
 func (x *digestExchange) respond(challenge []byte) ([]byte, error) {
-	c, err := parseDirectives(string(challenge))
+	c, err := jute.ParseDirectives(string(challenge))
 	if err != nil {
 		return nil, fmt.Errorf("challenge: %w", err)
 	}
@@ -76,66 +72,14 @@ func (x *digestExchange) respond(challenge []byte) ([]byte, error) {
 	x.want = x.digest("", realm, nonce)
 	var b strings.Builder
 	fmt.Fprintf(&b, `charset=utf-8,username=%s,realm=%s,nonce=%s,nc=00000001,cnonce=%s,digest-uri=%s,maxbuf=65536,response=%s,qop=auth`,
-		quoteDirective(x.user), quoteDirective(realm), quoteDirective(nonce), quoteDirective(x.cnonce), quoteDirective(digestURI), response)
+		quoteDirective(x.user), quoteDirective(realm), quoteDirective(nonce), quoteDirective(x.cnonce), quoteDirective(jute.DigestURI), response)
 	return []byte(b.String()), nil
 }
 
-// digest is response-value of RFC 2831, 2.1.2.1.
 func (x *digestExchange) digest(method, realm, nonce string) string {
-	secret := string(md5Of(x.user + ":" + realm + ":" + x.password))
-	a1 := hex.EncodeToString(md5Of(secret + ":" + nonce + ":" + x.cnonce))
-	a2 := hex.EncodeToString(md5Of(method + ":" + digestURI))
-	return hex.EncodeToString(md5Of(a1 + ":" + nonce + ":00000001:" + x.cnonce + ":auth:" + a2))
-}
-
-func md5Of(s string) []byte {
-	sum := md5.Sum([]byte(s)) //nolint:gosec // see the import
-	return sum[:]
+	return jute.DigestResponse(method, x.user, realm, x.password, nonce, x.cnonce)
 }
 
 func quoteDirective(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-}
-
-// parseDirectives reads name=value pairs that are separated by commas. Values may be
-// quoted. If a name comes twice, the first counts.
-func parseDirectives(s string) (map[string]string, error) {
-	found := map[string]string{}
-	for s = strings.TrimLeft(s, ", \t\r\n"); s != ""; s = strings.TrimLeft(s, ", \t\r\n") {
-		name, rest, ok := strings.Cut(s, "=")
-		if !ok {
-			return nil, fmt.Errorf("%.20q is no directive", s)
-		}
-		value, rest, err := directiveValue(strings.TrimLeft(rest, " \t"))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(name), err)
-		}
-		if name = strings.ToLower(strings.TrimSpace(name)); found[name] == "" {
-			found[name] = value
-		}
-		s = rest
-	}
-	return found, nil
-}
-
-func directiveValue(s string) (value, rest string, err error) { //nolint:nonamedreturns // two strings need names
-	if !strings.HasPrefix(s, `"`) {
-		value, rest, _ = strings.Cut(s, ",")
-		return strings.TrimSpace(value), rest, nil
-	}
-	var b strings.Builder
-	for i := 1; i < len(s); i++ {
-		switch s[i] {
-		case '"':
-			return b.String(), s[i+1:], nil
-		case '\\':
-			if i++; i == len(s) {
-				break
-			}
-			b.WriteByte(s[i])
-		default:
-			b.WriteByte(s[i])
-		}
-	}
-	return "", "", errors.New("a quote is not closed")
 }

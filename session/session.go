@@ -64,15 +64,6 @@ type counter = atomic.Uint64
 func opIndex(op int32) int { return int(op) & 127 }
 
 func newSession(ctx context.Context, cfg Config) *Session {
-	if cfg.abilities == nil {
-		cfg.abilities = newAbilities()
-	}
-	if cfg.learned == nil {
-		cfg.learned = &learned{}
-	}
-	if cfg.slept == nil {
-		cfg.slept = slept
-	}
 	s := &Session{
 		cfg: cfg, log: cfg.Logger, met: cfg.Metrics,
 		watches:  newWatchBook(cfg.Metrics),
@@ -134,7 +125,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 		if s.cfg.StateDir != "" && !w.readOnly.Load() {
 			s.probe(w)
 		}
-		s.met.reconnected()
+		s.met.reconnects.Inc()
 	}
 	s.log.Info("session connected", "session", hexID(s.id), "server", w.server, "timeout", timeout,
 		"connection", s.conns, "resumed", s.resumed && first, "read_only", w.readOnly.Load())
@@ -250,3 +241,6 @@ func (s *Session) Requests() map[string]uint64 {
 // Close ends the session in this process and, if it is connected, on the server. Its
 // ephemeral znodes are gone when Close returns, or after the session timeout.
 func (s *Session) Close() error { return s.close() }
+
+// hexID formats a session id as servers log it.
+func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) }

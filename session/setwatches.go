@@ -95,11 +95,13 @@ func (t *watchBatch) reset() {
 // setWatches returns the request that sets the watches of a batch. If the server refuses
 // it, those watches fire.
 func (b *watchBook) setWatches(zxid int64, t *watchBatch) *call {
-	args := append(make([]any, 0, 3+2*len(t.paths)), int32(0), jute.OpSetWatches, zxid)
+	e := jute.NewEncoder(make([]byte, 4, t.size()+32))
+	e.Put(int32(0), jute.OpSetWatches, zxid)
 	for k := range t.paths {
-		args = append(args, &t.n[k], jute.Raw(t.paths[k].Bytes()))
+		e.Int32(t.n[k])
+		e.Raw(t.paths[k].Bytes())
 	}
-	frame := packet(args...)
+	frame := setLength(e.Bytes())
 	return &call{
 		op: jute.OpSetWatches, frame: frame, done: make(chan struct{}),
 		after: func(code int32) {

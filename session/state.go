@@ -20,22 +20,13 @@ const (
 	ReadOnly  // connected to a server without a majority, which reads can ask
 )
 
+var stateNames = [...]string{"connecting", "connected", "suspended", "expired", "closed", "read-only"}
+
 func (s State) String() string {
-	switch s {
-	case Connecting:
-		return "connecting"
-	case Connected:
-		return "connected"
-	case Suspended:
-		return "suspended"
-	case Expired:
-		return "expired"
-	case Closed:
-		return "closed"
-	case ReadOnly:
-		return "read-only"
+	if s < 0 || int(s) >= len(stateNames) {
+		return fmt.Sprintf("state %d", int32(s))
 	}
-	return fmt.Sprintf("state %d", int32(s))
+	return stateNames[s]
 }
 
 // State returns the current state.
@@ -145,7 +136,7 @@ func (s *Session) expire(why string) {
 	case s.Connection() == 0: // it was the former process's
 		s.log.Info("session of the former process is gone", "session", hexID(s.ID()), "why", why)
 	default:
-		s.met.expired()
+		s.met.expirations.Inc()
 		s.log.Warn("session expired", "session", hexID(s.ID()), "why", why)
 	}
 }

@@ -44,17 +44,6 @@ func (s *Session) CheckServer(ctx context.Context) error {
 	return err
 }
 
-func (h *hosts) askVersion(ctx context.Context, server string) (string, error) {
-	answer, err := h.askWord(ctx, server)
-	if version := parseVersion(answer); version != "" {
-		return version, nil
-	}
-	if err == nil {
-		err = errors.New("it does not allow the four-letter word srvr")
-	}
-	return "", fmt.Errorf("ask %s for its version: %w", server, err)
-}
-
 // askWord returns a server's answer to srvr, as far as it arrives.
 func (h *hosts) askWord(ctx context.Context, server string) (string, error) {
 	conn, err := h.open(ctx, server, versionLimit)
@@ -102,9 +91,10 @@ func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
 	}
 	a.asked = time.Now()
 	a.mu.Unlock()
-	version, err := s.hosts.askVersion(ctx, server)
-	if err != nil {
-		s.log.Debug("cannot learn the version of the server", "server", server, "err", err)
+	answer, err := s.hosts.askWord(ctx, server)
+	version := parseVersion(answer)
+	if version == "" {
+		s.log.Debug("cannot learn the version of the server by the four-letter word srvr", "server", server, "err", err)
 		return
 	}
 	a.mu.Lock()

@@ -38,7 +38,7 @@ func (k kinds) len() int { return bits.OnesCount8(uint8(k)) }
 // A Watch keeps the order of ZooKeeper: an event that arrived before the reply of a read
 // has fired its watch before that read returns.
 //
-// A process may hold a hundred thousand watches, so a Watch is small. GetManyW uses one
+// A process may hold a hundred thousand watches, so a Watch is small. EachManyW uses one
 // Watch for both the data and the children of a znode.
 type Watch struct {
 	book  *watchBook
@@ -205,7 +205,7 @@ func (b *watchBook) begin(to *wire, path string, of kinds) (*Watch, bool) {
 // count notes how many kinds have come or gone. b.mu is held.
 func (b *watchBook) count(delta int) {
 	b.n += delta
-	b.met.watching(delta)
+	b.met.watches.Add(float64(delta))
 }
 
 // settle notes the reply to w's request: the server has armed the watch, or the znode
@@ -244,7 +244,7 @@ func (b *watchBook) settled(from *wire, zxid int64, watches ...*Watch) {
 			continue
 		}
 		if c := b.coverAt(from, w.path); c != nil && c.live && w.live&^watchChild.set() != 0 {
-			b.uncoverLocked(c, zxid)
+			b.uncover(c, zxid)
 		}
 	}
 	b.set(zxid, bare, everyKind, from.send)

@@ -216,7 +216,7 @@ func (w *wire) readFrame() (*[]byte, error) {
 			w.patience()
 		}
 	}
-	w.s.met.read(n + 4)
+	w.s.met.bytes.WithLabelValues("in").Add(float64(n + 4))
 	return buf, nil
 }
 
@@ -273,11 +273,7 @@ func (a wireAddr) Network() string { return "tcp" }
 func (a wireAddr) String() string  { return string(a) }
 
 // withLength returns a copy of a frame with its length before it.
-func withLength(frame []byte) []byte {
-	b := make([]byte, 4, 4+len(frame))
-	binary.BigEndian.PutUint32(b, uint32(len(frame)))
-	return append(b, frame...)
-}
+func withLength(frame []byte) []byte { return setLength(append(make([]byte, 4), frame...)) }
 
 var frames = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 

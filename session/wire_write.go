@@ -106,7 +106,7 @@ func (w *wire) writeLoop() {
 				break
 			}
 			n, err := w.conn.Write(buf)
-			w.s.met.wrote(n)
+			w.s.met.bytes.WithLabelValues("out").Add(float64(n))
 			if err != nil {
 				w.unsent(calls, n)
 				w.fail(err)
@@ -183,7 +183,7 @@ func (w *wire) put(c *call) {
 	c.end = len(w.out)
 	w.queue = append(w.queue, c)
 	w.s.counts[opIndex(c.op)].Add(1)
-	w.s.met.started()
+	w.s.met.inFlight.Inc()
 	w.wake()
 }
 

@@ -71,11 +71,6 @@ func (m Mode) op() int32 {
 	return jute.OpCreate2
 }
 
-// isCreate reports whether an operation of the server is one of Mode's.
-func isCreate(op int32) bool {
-	return op == jute.OpCreate2 || op == jute.OpCreateContainer || op == jute.OpCreateTTL
-}
-
 // Create creates a znode and returns its path and its Stat. In the sequential modes the
 // server appends a number to the path. Without acl the znode gets the session's ACL. An
 // error that matches ErrUnknown means that the znode may exist; CreateProtected finds

@@ -50,15 +50,9 @@ const (
 	ErrCodeOK                        int32 = 0
 	ErrCodeSystemError               int32 = -1
 	ErrCodeRuntimeInconsistency      int32 = -2
-	ErrCodeDataInconsistency         int32 = -3
-	ErrCodeConnectionLoss            int32 = -4
 	ErrCodeMarshallingError          int32 = -5
 	ErrCodeUnimplemented             int32 = -6
-	ErrCodeOperationTimeout          int32 = -7
 	ErrCodeBadArguments              int32 = -8
-	ErrCodeNewConfigNoQuorum         int32 = -13
-	ErrCodeReconfigInProgress        int32 = -14
-	ErrCodeAPIError                  int32 = -100
 	ErrCodeNoNode                    int32 = -101
 	ErrCodeNoAuth                    int32 = -102
 	ErrCodeBadVersion                int32 = -103
@@ -66,14 +60,11 @@ const (
 	ErrCodeNodeExists                int32 = -110
 	ErrCodeNotEmpty                  int32 = -111
 	ErrCodeSessionExpired            int32 = -112
-	ErrCodeInvalidCallback           int32 = -113
 	ErrCodeInvalidACL                int32 = -114
 	ErrCodeAuthFailed                int32 = -115
 	ErrCodeSessionMoved              int32 = -118
 	ErrCodeNotReadOnly               int32 = -119
-	ErrCodeEphemeralOnLocalSession   int32 = -120
 	ErrCodeNoWatcher                 int32 = -121
-	ErrCodeRequestTimeout            int32 = -122
 	ErrCodeReconfigDisabled          int32 = -123
 	ErrCodeSessionClosedRequiresAuth int32 = -124
 	ErrCodeQuotaExceeded             int32 = -125
@@ -82,22 +73,16 @@ const (
 
 // Types of watch events.
 const (
-	EventNone              int32 = -1
-	EventCreated           int32 = 1
-	EventDeleted           int32 = 2
-	EventDataChanged       int32 = 3
-	EventChildrenChanged   int32 = 4
-	EventDataWatchRemoved  int32 = 5
-	EventChildWatchRemoved int32 = 6
-	EventPersistentRemoved int32 = 7
+	EventNone            int32 = -1
+	EventCreated         int32 = 1
+	EventDeleted         int32 = 2
+	EventDataChanged     int32 = 3
+	EventChildrenChanged int32 = 4
 )
 
 // States in watch events.
 const (
-	StateDisconnected  int32 = 0
 	StateSyncConnected int32 = 3
-	StateAuthFailed    int32 = 4
-	StateExpired       int32 = -112
 )
 
 // Permissions of an ACL.

@@ -5,9 +5,6 @@ import (
 	"reflect"
 )
 
-// Raw is what is already encoded.
-type Raw []byte
-
 // Put appends values in their order: bool, int32, int64, string, []byte, vectors of values,
 // and structs and pointers to them, field by field. A nil pointer appends nothing. A []any
 // stands for its values, without a count. Other types panic.
@@ -27,8 +24,6 @@ func (e *Encoder) put(v reflect.Value) {
 		e.Int64(v.Int())
 	case kind == reflect.String:
 		e.String(v.String())
-	case isBuffer(v) && v.Type() == reflect.TypeFor[Raw]():
-		e.Raw(v.Bytes())
 	case isBuffer(v):
 		e.Buffer(v.Bytes())
 	case kind == reflect.Slice:

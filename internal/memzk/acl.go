@@ -1,8 +1,6 @@
 package memzk
 
 import (
-	"crypto/sha1" //nolint:gosec // ZooKeeper's digest scheme is defined with it.
-	"encoding/base64"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,13 +12,6 @@ import (
 type identity struct{ scheme, id string }
 
 const superScheme = "super"
-
-// Digest returns the id of the digest scheme for "user:password".
-func Digest(credential string) string {
-	user, _, _ := strings.Cut(credential, ":")
-	sum := sha1.Sum([]byte(credential)) //nolint:gosec // See above.
-	return user + ":" + base64.StdEncoding.EncodeToString(sum[:])
-}
 
 // allowed reports whether one of ids has one of perms.
 func allowed(acl []jute.ACL, perms int32, ids []identity) bool {

@@ -236,7 +236,7 @@ func multiFailureProgram(r *runner) {
 func multiReadProgram(r *runner) {
 	r.create("a", jute.OpCreate, "/r", "root", 0)
 	r.create("a", jute.OpCreate, "/r/a", "A", 0)
-	r.createACL("a", jute.OpCreate, "/r/secret", "S", 0, []jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: Digest("u:p")}})
+	r.createACL("a", jute.OpCreate, "/r/secret", "S", 0, []jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: jute.Digest("u:p")}})
 	get := func(p string, watch bool) multiPart { return r.part(jute.OpGetData, p, watch) }
 	list := func(p string, watch bool) multiPart { return r.part(jute.OpGetChildren, p, watch) }
 	r.multi("a", jute.OpMultiRead)

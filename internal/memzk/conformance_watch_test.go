@@ -6,7 +6,7 @@ import (
 )
 
 func aclProgram(r *runner) {
-	owner := jute.ACL{Perms: jute.PermAll, Scheme: "digest", ID: Digest("u:p")}
+	owner := jute.ACL{Perms: jute.PermAll, Scheme: "digest", ID: jute.Digest("u:p")}
 	readers := jute.ACL{Perms: jute.PermRead, Scheme: "world", ID: "anyone"}
 	r.auth("owner", "digest", "u:p")
 	r.createACL("owner", jute.OpCreate, "/auth", "x", 0, []jute.ACL{{Perms: jute.PermAll, Scheme: "auth", ID: "whoever"}})
@@ -210,7 +210,7 @@ func setWatchesProgram(r *runner) {
 
 // unreadableProgram watches znodes that the watcher may not read.
 func unreadableProgram(r *runner) {
-	secret := []jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: Digest("u:p")}}
+	secret := []jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: jute.Digest("u:p")}}
 	r.auth("owner", "digest", "u:p")
 	r.exists("w", "/s", true)
 	r.createACL("owner", jute.OpCreate, "/s", "", 0, secret)

@@ -48,8 +48,8 @@ func (g *generator) data() string   { return pick(g, "", "d", "data", "more data
 
 func (g *generator) acl() []jute.ACL {
 	return pick(g, raw.OpenACL, raw.OpenACL, raw.OpenACL,
-		[]jute.ACL{{Perms: jute.PermRead, Scheme: "world", ID: "anyone"}, {Perms: jute.PermAll, Scheme: "digest", ID: Digest("u:p")}},
-		[]jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: Digest("u:p")}},
+		[]jute.ACL{{Perms: jute.PermRead, Scheme: "world", ID: "anyone"}, {Perms: jute.PermAll, Scheme: "digest", ID: jute.Digest("u:p")}},
+		[]jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: jute.Digest("u:p")}},
 		[]jute.ACL{{Perms: jute.PermAll, Scheme: "auth", ID: ""}})
 }
 

@@ -35,6 +35,13 @@ type faults struct {
 	skew             time.Duration
 }
 
+func newFaults() faults {
+	return faults{
+		delays: map[int32]time.Duration{}, refuse: map[int32]int32{}, hangUp: map[int32]bool{},
+		gates: map[gateKey]chan struct{}{}, refuseDial: map[string]bool{}, loseEvents: map[string]bool{},
+	}
+}
+
 // Held is a request that has come and was not looked at yet.
 type Held struct {
 	Addr string // that the client dialed
@@ -73,7 +80,8 @@ func (f fault) until() time.Time {
 
 // take returns what happens to a request of op that has just come.
 func (fs *faults) take(op int32) fault {
-	f := fs.common(op)
+	f := fault{delay: max(fs.delays[op], fs.delays[AnyOp])}
+	f.code, f.refused = fs.refuse[op]
 	if op == jute.OpPing {
 		return f // "the nth request of any kind" counts no pings
 	}
@@ -92,13 +100,6 @@ func (fs *faults) take(op int32) fault {
 	}
 	clear(fs.lose[len(kept):])
 	fs.lose = kept
-	return f
-}
-
-// common returns the faults that last.
-func (fs *faults) common(op int32) fault {
-	f := fault{delay: max(fs.delays[op], fs.delays[AnyOp])}
-	f.code, f.refused = fs.refuse[op]
 	return f
 }
 
@@ -122,9 +123,6 @@ func (s *Server) LoseReply(op int32, n int, beforeApply bool) <-chan struct{} {
 func (s *Server) Delay(op int32, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.delays == nil {
-		s.faults.delays = map[int32]time.Duration{}
-	}
 	s.faults.delays[op] = d
 }
 
@@ -178,9 +176,6 @@ func (s *Server) Refuse(op int32) { s.RefuseWith(op, jute.ErrCodeUnimplemented) 
 func (s *Server) RefuseWith(op, code int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.refuse == nil {
-		s.faults.refuse = map[int32]int32{}
-	}
 	if code == jute.ErrCodeOK {
 		delete(s.faults.refuse, op)
 		return
@@ -194,9 +189,6 @@ func (s *Server) RefuseWith(op, code int32) {
 func (s *Server) HangUp(op int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.hangUp == nil {
-		s.faults.hangUp = map[int32]bool{}
-	}
 	s.faults.hangUp[op] = true
 }
 
@@ -255,15 +247,9 @@ func (s *Server) SilentNewSession() {
 // LoseEvents loses the watch events for clients of these addresses, all without one,
 // until ClearFaults. The watches are gone, as if the events had been sent.
 func (s *Server) LoseEvents(addrs ...string) {
-	if len(addrs) == 0 {
-		addrs = []string{allAddrs}
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.loseEvents == nil {
-		s.faults.loseEvents = map[string]bool{}
-	}
-	for _, a := range addrs {
+	for _, a := range orAll(addrs) {
 		s.faults.loseEvents[a] = true
 	}
 }
@@ -287,5 +273,5 @@ func (s *Server) ClearFaults() {
 	s.Heal()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults = faults{}
+	s.faults = newFaults()
 }

@@ -96,7 +96,7 @@ func (c *conn) auth(xid int32, d *jute.Decoder) bool {
 	code := jute.ErrCodeOK
 	switch scheme {
 	case "digest":
-		digest := Digest(string(credential))
+		digest := jute.Digest(string(credential))
 		if c.s.opts.SuperDigest != "" && digest == c.s.opts.SuperDigest {
 			c.addIdentity(identity{superScheme, ""})
 		}

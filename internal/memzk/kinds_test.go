@@ -115,9 +115,9 @@ func TestServerSideMethods(t *testing.T) {
 }
 
 func TestSuperUserAndSeparateWatches(t *testing.T) {
-	inBubble(t, Options{SuperDigest: Digest("super:secret"), Version: "3.9"}, func(t *testing.T, s *Server) {
+	inBubble(t, Options{SuperDigest: jute.Digest("super:secret"), Version: "3.9"}, func(t *testing.T, s *Server) {
 		t.Helper()
-		acl := []jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: Digest("u:p")}}
+		acl := []jute.ACL{{Perms: jute.PermAll, Scheme: "digest", ID: jute.Digest("u:p")}}
 		if err := s.CreateWith("/closed", nil, 0, acl); err != nil {
 			t.Fatal(err)
 		}

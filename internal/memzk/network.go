@@ -33,7 +33,8 @@ func (s *Server) Heal(addrs ...string) {
 		for _, gate := range s.faults.gates {
 			close(gate)
 		}
-		s.faults.gates, s.faults.refuseDial = nil, nil
+		clear(s.faults.gates)
+		clear(s.faults.refuseDial)
 		return
 	}
 	for _, addr := range addrs {
@@ -51,9 +52,6 @@ func (s *Server) Heal(addrs ...string) {
 func (s *Server) RefuseDial(addrs ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.refuseDial == nil {
-		s.faults.refuseDial = map[string]bool{}
-	}
 	for _, addr := range orAll(addrs) {
 		s.faults.refuseDial[addr] = true
 	}
@@ -82,9 +80,6 @@ func orAll(addrs []string) []string {
 func (s *Server) cut(dir direction, addrs []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.gates == nil {
-		s.faults.gates = map[gateKey]chan struct{}{}
-	}
 	for _, addr := range orAll(addrs) {
 		if key := (gateKey{addr, dir}); s.faults.gates[key] == nil {
 			s.faults.gates[key] = make(chan struct{})

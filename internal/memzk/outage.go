@@ -1,6 +1,7 @@
 package memzk
 
 import (
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -87,11 +88,8 @@ func (s *Server) SetReadOnly(on bool) {
 
 // refusesWrites reports whether op is one that a read-only server refuses.
 func (s *Server) refusesWrites(op int32) bool {
-	switch op {
-	case jute.OpSync, jute.OpSetData, jute.OpDelete, jute.OpSetACL, jute.OpMulti, jute.OpReconfig, jute.OpCheck, jute.OpClose:
-		return s.readOnly
-	}
-	return s.readOnly && isCreate(op)
+	refused := []int32{jute.OpSync, jute.OpSetData, jute.OpDelete, jute.OpSetACL, jute.OpMulti, jute.OpReconfig, jute.OpCheck, jute.OpClose}
+	return s.readOnly && (jute.IsCreate(op) || slices.Contains(refused, op))
 }
 
 // Wipe drops all connections and forgets tree, sessions and zxid: another,

@@ -38,37 +38,9 @@ func watchPath(path string) string {
 	return path
 }
 
-// validatePath checks path as ZooKeeper's PathUtils does.
 func validatePath(path string) error {
-	bad := Error(jute.ErrCodeBadArguments)
-	if path == "" || path[0] != '/' {
-		return bad
-	}
-	if path == rootPath {
-		return nil
-	}
-	if path[len(path)-1] == '/' {
-		return bad
-	}
-	for name := range strings.SplitSeq(path[1:], "/") {
-		if name == "" || name == "." || name == ".." {
-			return bad
-		}
-	}
-	for _, r := range path {
-		if badRune(r) {
-			return bad
-		}
+	if jute.CheckPath(path) != nil {
+		return Error(jute.ErrCodeBadArguments)
 	}
 	return nil
-}
-
-// badRune has ZooKeeper's ranges. It counts in UTF-16, so
-// that everything outside the basic plane is a pair of surrogates and refused.
-func badRune(r rune) bool {
-	switch {
-	case r <= 0x1f, r >= 0x7f && r <= 0x9f, r >= 0xd800 && r <= 0xf8ff, r >= 0xfff0:
-		return true
-	}
-	return false
 }

@@ -46,7 +46,7 @@ func New(opts Options) *Server {
 	s := &Server{
 		opts: opts.withDefaults(), started: time.Now(), done: make(chan struct{}), wake: make(chan struct{}, 1),
 		lagging: map[string]*replica{}, sessions: map[int64]*session{}, conns: map[*conn]struct{}{},
-		listeners: map[net.Listener]struct{}{}, requests: map[int32]uint64{},
+		listeners: map[net.Listener]struct{}{}, requests: map[int32]uint64{}, faults: newFaults(),
 	}
 	s.primary = newReplica(newTree(), s.opts.since("3.9.3"))
 	s.nextReap = s.started.Add(s.opts.ContainerInterval)
@@ -114,11 +114,7 @@ func (s *Server) accept(l net.Listener) {
 				return
 			}
 			s.opts.Logger.Warn("accept failed", "err", err)
-			select {
-			case <-s.done:
-				return
-			case <-s.pauseAccept():
-			}
+			time.Sleep(50 * time.Millisecond) // running out of file descriptors is no busy loop
 			continue
 		}
 		host, _, _ := net.SplitHostPort(nc.RemoteAddr().String())
@@ -126,14 +122,6 @@ func (s *Server) accept(l net.Listener) {
 			_ = nc.Close()
 		}
 	}
-}
-
-// pauseAccept returns a channel that closes after a moment, so that running out
-// of file descriptors is no busy loop.
-func (s *Server) pauseAccept() <-chan struct{} {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	context.AfterFunc(ctx, cancel)
-	return ctx.Done()
 }
 
 // serve starts the goroutines of a connection.

@@ -74,15 +74,16 @@ func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 		}
 		op := h.Type
 		var r createRequest
-		if isCreate(op) {
+		if jute.IsCreate(op) {
 			r = decodeCreate(op, d)
 		}
 		switch {
-		case isCreate(op) && !p.readable(op, &r, failed != nil):
+		case jute.IsCreate(op) && !p.readable(op, &r, failed != nil):
 			return nil, c.refuse(jute.ErrCodeMarshallingError)
-		case failed != nil:
+		case failed != nil && !jute.IsCreate(op):
 			skipOp(op, d)
-		case isCreate(op):
+		case failed != nil:
+		case jute.IsCreate(op):
 			op, failed = p.createInMulti(op, r)
 		default:
 			failed = p.one(op, d)
@@ -103,22 +104,16 @@ func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 
 // multiOp reports whether op may be part of a multi.
 func multiOp(op int32) bool {
-	return isCreate(op) || op == jute.OpDelete || op == jute.OpSetData || op == jute.OpCheck
-}
-
-func isCreate(op int32) bool {
-	return op == jute.OpCreate || op == jute.OpCreate2 || op == jute.OpCreateContainer || op == jute.OpCreateTTL
+	return jute.IsCreate(op) || op == jute.OpDelete || op == jute.OpSetData || op == jute.OpCheck
 }
 
 // skipOp reads over the body of an operation that is no create.
 func skipOp(op int32, d *jute.Decoder) {
-	switch {
-	case isCreate(op):
-	case op == jute.OpSetData:
-		_, _, _ = d.String(), d.Buffer(), d.Int32()
-	default:
-		_, _ = d.String(), d.Int32()
+	_ = d.String()
+	if op == jute.OpSetData {
+		_ = d.Buffer()
 	}
+	_ = d.Int32()
 }
 
 // multiFailure is what a failed multi answers: code 0 for what stands before the failure,

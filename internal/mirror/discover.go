@@ -35,13 +35,13 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 		}
 	}
 	for _, batch := range m.batches(last) {
-		if _, _, err := m.discoverMany(ctx, batch, false); err != nil {
+		if _, _, err := m.readMany(ctx, batch, false, m.room(batch)); err != nil {
 			return nil, nil, err
 		}
 	}
 	var found, lists []*znode
 	for _, batch := range m.batches(inner) {
-		more, left, err := m.discoverMany(ctx, batch, true)
+		more, left, err := m.readMany(ctx, batch, true, m.room(batch))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -55,34 +55,24 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 	return found, lists, m.fetch(ctx, data)
 }
 
-// discoverMany is discover for znodes that are read together.
-func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*znode, []*znode, error) {
-	var lists, parents []*znode
+// readMany reads and watches znodes together, and with kids the lists of those that have
+// children. It returns like discover. It leaves out data beyond limit bytes.
+func (m *Mirror) readMany(ctx context.Context, zs []*znode, kids bool, limit int64) ([]*znode, []*znode, error) {
+	var lists, parents, left []*znode
 	below := 0 // children of the parents
 	var failure error
-	var left []*znode
 	taken := make([]bool, len(zs))
 	took := func(i int, r session.WatchedResult) {
 		z := zs[i]
-		switch taken[i] = true; {
-		case r.Err == nil:
-		case errors.Is(r.Err, session.ErrNoNode):
-			m.vanished(z)
-			return
-		case errors.Is(r.Err, session.ErrNotRead):
+		taken[i] = true
+		notRead, err := m.took(ctx, z, reply{data: r.Data, stat: r.Stat, watch: r.Watch, err: r.Err})
+		failure = cmp.Or(failure, err)
+		if notRead {
 			left = append(left, z)
-			if kids {
-				lists = append(lists, z)
-			}
-			return
-		default:
-			failure = cmp.Or(failure, m.failed(ctx, z, false, r.Err))
-			return
 		}
-		m.fetched(z, reply{data: r.Data, stat: r.Stat, watch: r.Watch})
 		switch {
-		case !kids:
-		case !r.Kids: // The server wants to be asked one by one.
+		case !kids || r.Err != nil && !notRead:
+		case !r.Kids: // It was left out, or the server wants to be asked one by one.
 			lists = append(lists, z)
 		default:
 			m.arm(z, true, r.Watch)
@@ -91,7 +81,7 @@ func (m *Mirror) discoverMany(ctx context.Context, zs []*znode, kids bool) ([]*z
 			}
 		}
 	}
-	err := m.s.EachManyW(ctx, paths(zs), kids, m.room(zs), took)
+	err := m.s.EachManyW(ctx, paths(zs), kids, limit, took)
 	if err != nil && m.ended(ctx) {
 		return nil, nil, err
 	}

@@ -9,13 +9,19 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// fetch reads the data of the znodes.
+// fewReads is how many znodes are read one by one; more are read together.
+const fewReads = 4
+
+// fetch reads and watches the data of the znodes.
 func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.mzxid == znodeGone })
+	alone := func(z *znode) bool { return m.isHollow(z) || session.ValidatePath(z.path) != nil }
 	for _, batch := range m.batches(sorted(slices.Collect(maps.Keys(zs)))) {
-		replies, err := m.fetchAll(ctx, batch)
-		if err == nil {
-			err = m.tookData(ctx, batch, replies)
+		var err error
+		if len(batch) <= fewReads || batch[0] == m.top || slices.ContainsFunc(batch, alone) {
+			err = m.tookData(ctx, batch, m.fetchEach(ctx, batch))
+		} else {
+			_, _, err = m.readMany(ctx, batch, false, m.opt.MaxBytes)
 		}
 		if err != nil {
 			return err
@@ -28,25 +34,35 @@ func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 func (m *Mirror) tookData(ctx context.Context, known []*znode, replies []reply) error {
 	var left []*znode
 	for i, z := range known {
-		r := replies[i]
-		switch {
-		case r.err == nil:
-			m.fetched(z, r)
-		case errors.Is(r.err, session.ErrNotRead):
+		notRead, err := m.took(ctx, z, replies[i])
+		if err != nil {
+			return err
+		}
+		if notRead {
 			left = append(left, z)
-		case errors.Is(r.err, session.ErrNoNode):
-			// It went after its parent was listed, so the parent's watch fires.
-			m.vanished(z)
-			if z == m.top {
-				m.arm(z, false, r.watch)
-			}
-		default:
-			if err := m.failed(ctx, z, false, r.err); err != nil {
-				return err
-			}
 		}
 	}
 	return m.fetchLeft(ctx, left, m.mixed(known))
+}
+
+// took takes in the data of a znode. It reports whether that was left out because of the
+// limit of bytes.
+func (m *Mirror) took(ctx context.Context, z *znode, r reply) (bool, error) {
+	switch {
+	case r.err == nil:
+		m.fetched(z, r)
+	case errors.Is(r.err, session.ErrNotRead):
+		return true, nil
+	case errors.Is(r.err, session.ErrNoNode):
+		// It went after its parent was listed, so the parent's watch fires.
+		m.vanished(z)
+		if z == m.top {
+			m.arm(z, false, r.watch)
+		}
+	default:
+		return false, m.failed(ctx, z, false, r.err)
+	}
+	return false, nil
 }
 
 // fetchLeft reads the znodes that were not read because a batch was too large. One part
@@ -71,37 +87,19 @@ func (m *Mirror) fetchLeft(ctx context.Context, left []*znode, mixed bool) error
 	return nil
 }
 
-// fewReads is how many znodes are read one by one; more are read together.
-const fewReads = 4
-
-// fetchAll reads and watches the data of the znodes.
-func (m *Mirror) fetchAll(ctx context.Context, zs []*znode) ([]reply, error) {
-	alone := func(z *znode) bool { return m.isHollow(z) || session.ValidatePath(z.path) != nil }
-	if len(zs) <= fewReads || zs[0] == m.top || slices.ContainsFunc(zs, alone) {
-		return m.each(zs, func(z *znode) reply {
-			if m.isHollow(z) {
-				return m.size(ctx, z)
-			}
-			var r reply
-			r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, z.path)
-			if z == m.top && errors.Is(r.err, session.ErrNoNode) {
-				return m.awaitRoot(ctx)
-			}
-			return r
-		}), nil
-	}
-	results, err := m.s.GetManyW(ctx, paths(zs), false, m.opt.MaxBytes)
-	if err != nil && m.ended(ctx) {
-		return nil, err
-	}
-	replies := make([]reply, len(zs))
-	for i, r := range results {
-		if err != nil {
-			r.Err = err
+// fetchEach reads and watches the data of the znodes one by one.
+func (m *Mirror) fetchEach(ctx context.Context, zs []*znode) []reply {
+	return m.each(zs, func(z *znode) reply {
+		if m.isHollow(z) {
+			return m.size(ctx, z)
 		}
-		replies[i] = reply{data: r.Data, stat: r.Stat, watch: r.Watch, err: r.Err}
-	}
-	return replies, nil
+		var r reply
+		r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, z.path)
+		if z == m.top && errors.Is(r.err, session.ErrNoNode) {
+			return m.awaitRoot(ctx)
+		}
+		return r
+	})
 }
 
 // awaitRoot arms the watch for a root that does not exist. If it was created

@@ -89,7 +89,3 @@ func (m *Mirror) settle(ctx context.Context) error {
 		}
 	}
 }
-
-// Fired reports whether the watch has fired. What the session received before
-// the reply of a read has closed its watch when that read returns.
-func Fired(w *session.Watch) bool { return w.Fired() }

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,13 +141,12 @@ func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
 // readWhole is list for the root alone, and reads its data at the same time.
 func (m *Mirror) readWhole(ctx context.Context, root []*znode) ([]*znode, error) {
 	var data []reply
-	var dataErr error
 	var wg sync.WaitGroup
-	wg.Go(func() { data, dataErr = m.fetchAll(ctx, root) })
+	wg.Go(func() { data = m.fetchEach(ctx, root) })
 	lists := m.askLists(ctx, root)
 	wg.Wait()
 	found, err := m.tookLists(ctx, root, lists)
-	if err = cmp.Or(err, dataErr); err != nil {
+	if err != nil {
 		for _, r := range data {
 			r.watch.Stop()
 		}
