@@ -24,6 +24,7 @@ import (
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -196,7 +197,7 @@ func (w *applyWorld) config() Config {
 		dest := filepath.Join(w.dir, "out", name)
 		b.Templates = append(b.Templates, apply.FileConfig{
 			Name: name, Contents: fmt.Sprintf(`{{ key "web/v" }} s%d;`, w.settings), File: files.File{InPlace: w.place},
-			Destination: func(*command.Each) (string, error) { return dest, nil },
+			Destination: func(*template.Each) (string, error) { return dest, nil },
 		})
 	}
 	b.Check = &apply.CheckConfig{At: "staged", Command: command.Command{Text: "check", Args: func(v command.Vars) ([]string, error) {

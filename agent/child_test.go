@@ -16,11 +16,11 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -86,7 +86,7 @@ echo end $ZKAGENT_FENCE $(date +%%s%%N) %s >> %s/hooks`, c.ID, c.Dir, c.HookSeco
 		cfg.Bundles = []apply.Config{{
 			Name: "web", Reload: &apply.ReloadConfig{Command: script("%s", c.Reload), Timeout: time.Hour},
 			Templates: []apply.FileConfig{{
-				Name: "web", Contents: `{{ key "web/port" }}`, Destination: func(*command.Each) (string, error) { return dest, nil },
+				Name: "web", Contents: `{{ key "web/port" }}`, Destination: func(*template.Each) (string, error) { return dest, nil },
 			}},
 		}}
 	}

@@ -15,11 +15,11 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
 )
 
 // hung is an agent of two templates on a disk of which one directory hangs on demand.
@@ -54,7 +54,7 @@ func newHung(t *testing.T, dir string, hangs func(op, path string) bool) *hung {
 		}
 		cfg.Bundles = append(cfg.Bundles, apply.Config{
 			Name: name, Reload: &apply.ReloadConfig{Command: argv("true")}, Templates: []apply.FileConfig{{
-				Name: name, Contents: `{{ key "web/a" }}`, Destination: func(*command.Each) (string, error) { return dest, nil },
+				Name: name, Contents: `{{ key "web/a" }}`, Destination: func(*template.Each) (string, error) { return dest, nil },
 			}},
 		})
 	}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
 )
 
 // An agent that follows a flat tree, a versioned one and a group asks nothing for
@@ -37,7 +37,7 @@ func TestAgent_IdleHour(t *testing.T) {
 			Groups: []registry.GroupConfig{{Name: "g", Path: "/group", Format: "nerve"}},
 			Bundles: []apply.Config{{Name: "f", Templates: []apply.FileConfig{{
 				Name: "f", Contents: `{{ key "flat/a" }}{{ key "plain/a" }}{{ range members "g" }}{{ .Address }}{{ end }}`,
-				Destination: func(*command.Each) (string, error) { return filepath.Join(dir, "out"), nil },
+				Destination: func(*template.Each) (string, error) { return filepath.Join(dir, "out"), nil },
 			}}}},
 		})
 		if err != nil {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -50,7 +50,7 @@ func TestLoop_LoadsDuringAnApply(t *testing.T) {
 							Name: name, Check: &apply.CheckConfig{Command: argv("check"), At: "staged"},
 							Templates: []apply.FileConfig{{
 								Name: "f", Contents: fmt.Sprintf(`{{ key "web/v" }} %d`, n),
-								Destination: func(*command.Each) (string, error) { return dest, nil },
+								Destination: func(*template.Each) (string, error) { return dest, nil },
 							}},
 						}}
 					}
@@ -116,7 +116,7 @@ func TestLoop_TwoAgentsOneDestination(t *testing.T) {
 				Bundles: []apply.Config{{
 					Name: "web", Reload: &apply.ReloadConfig{Command: argv("reload")},
 					Templates: []apply.FileConfig{{
-						Name: "f", Contents: id + ` {{ key "web/v" }}`, Destination: func(*command.Each) (string, error) { return dest, nil },
+						Name: "f", Contents: id + ` {{ key "web/v" }}`, Destination: func(*template.Each) (string, error) { return dest, nil },
 					}},
 				}},
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -169,7 +170,7 @@ func (b *bed) config() Config {
 func (b *bed) file(name, contents string) apply.Config {
 	dest := b.path(name)
 	return apply.Config{Name: name, Templates: []apply.FileConfig{{
-		Name: name, Contents: contents, Destination: func(*command.Each) (string, error) { return dest, nil },
+		Name: name, Contents: contents, Destination: func(*template.Each) (string, error) { return dest, nil },
 	}}}
 }
 

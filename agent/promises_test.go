@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -154,7 +155,7 @@ func TestReload_LeaderOnlyRunsEachArgumentList(t *testing.T) {
 	src := source(view.KindConfig, "web")
 	f := b.file("each", "x")
 	f.ForEach = &src
-	f.Templates[0].Destination = func(e *command.Each) (string, error) {
+	f.Templates[0].Destination = func(e *template.Each) (string, error) {
 		if e == nil {
 			return "", errors.New("no element")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/template"
 )
 
 func TestAgent_RendersChecksSwapsAndReloads(t *testing.T) {
@@ -236,7 +237,7 @@ func TestAgent_ForEachWritesAndRemoves(t *testing.T) {
 	src := source("config", "web")
 	c.Bundles = []apply.Config{{Name: "each", ForEach: &src, Templates: []apply.FileConfig{{
 		Name: "each", Contents: `{{ .Key }}={{ .Value }}`,
-		Destination: func(e *command.Each) (string, error) {
+		Destination: func(e *template.Each) (string, error) {
 			if e == nil {
 				return "", errors.New("no element")
 			}

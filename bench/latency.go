@@ -11,7 +11,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/template"
 )
 
 // whole renders every key of the tree, as the floor does.
@@ -61,7 +61,7 @@ func (r *running) stop() error {
 func file(path, contents string) apply.Config {
 	return apply.Config{Name: filepath.Base(path), Templates: []apply.FileConfig{{
 		Name: filepath.Base(path), Contents: contents,
-		Destination: func(*command.Each) (string, error) { return path, nil },
+		Destination: func(*template.Each) (string, error) { return path, nil },
 	}}}
 }
 

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -66,7 +66,7 @@ func (b *applyBed) keys(keys map[string]string) {
 func (b *applyBed) file(name, contents string) Config {
 	dest := b.path(name)
 	return Config{Name: name, Templates: []FileConfig{{
-		Name: name, Contents: contents, Destination: func(*command.Each) (string, error) { return dest, nil },
+		Name: name, Contents: contents, Destination: func(*template.Each) (string, error) { return dest, nil },
 	}}}
 }
 

@@ -30,7 +30,7 @@ func (b *parsed) Blame(ctx context.Context, v view.View, match func(destination 
 	var list []Blamed
 	for _, f := range b.templates {
 		for _, e := range elements {
-			dest, err := f.cfg.Path(commandEach(e))
+			dest, err := f.cfg.Path(e)
 			if err != nil {
 				return nil, err
 			}

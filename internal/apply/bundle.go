@@ -136,7 +136,7 @@ func (t *applying) atomic() bool {
 }
 
 // vars is what a command of the bundle may refer to when nothing is staged.
-func (b *parsed) vars(each *command.Each) command.Vars {
+func (b *parsed) vars(each *template.Each) command.Vars {
 	v := command.Vars{Each: each}
 	if len(b.Config.Templates) > 0 && b.Config.Templates[0].Destination != nil {
 		if d, err := b.Config.Templates[0].Destination(each); err == nil {

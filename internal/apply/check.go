@@ -12,6 +12,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/template"
 )
 
 // check runs the check of the bundle if it belongs to this moment.
@@ -110,8 +111,8 @@ func (t *applying) stagedVars(dir string) []command.Vars {
 		list = append(list, command.Vars{Staged: staged[i].Path(), StagedDir: dir, Destination: o.Destination, Each: o.each})
 	}
 	if len(list) == 0 { // Files go, or are in directories that do not exist yet.
-		var first *command.Each
-		if elements, err := t.job.each(); err == nil && len(elements) > 0 {
+		var first *template.Each
+		if elements, err := t.job.elements(); err == nil && len(elements) > 0 {
 			first = elements[0]
 		}
 		list = append(list, t.job.Bundle.vars(first))
@@ -150,9 +151,9 @@ func (t *applying) lists(c command.Command) ([][]string, error) {
 
 // touched are the elements to reload, or one nil for a bundle without for_each.
 // removed says that files of elements were removed.
-func (t *applying) touched() (list []*command.Each, removed bool, err error) { //nolint:nonamedreturns // a list and a bool need names.
+func (t *applying) touched() (list []*template.Each, removed bool, err error) { //nolint:nonamedreturns // a list and a bool need names.
 	if t.job.Bundle.Config.ForEach == nil || t.job.owed || t.tx == nil {
-		list, err := t.job.each()
+		list, err := t.job.elements()
 		return list, t.job.Bundle.Config.ForEach != nil, err
 	}
 	seen := map[string]bool{}

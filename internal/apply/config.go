@@ -55,14 +55,14 @@ type FileConfig struct {
 	Contents string
 	// Destination evaluates the path of the file for one element (nil
 	// without for_each).
-	Destination     func(*command.Each) (string, error) `json:"-"`
-	DestinationText string                              // as the settings spell it
-	CreateDirs      bool                                // make the directories of the destination
-	AllowSubdirs    bool                                // the key of an element may hold "/"
-	Adopt           bool                                // with for_each: take over files that something else wrote
-	Drift           string                              // repair or report
-	Parsed          *template.Template                  `json:"-"` // as the settings were read; nil: it is parsed at its use
-	Position        string                              // file:line of the block
+	Destination     func(*template.Each) (string, error) `json:"-"`
+	DestinationText string                               // as the settings spell it
+	CreateDirs      bool                                 // make the directories of the destination
+	AllowSubdirs    bool                                 // the key of an element may hold "/"
+	Adopt           bool                                 // with for_each: take over files that something else wrote
+	Drift           string                               // repair or report
+	Parsed          *template.Template                   `json:"-"` // as the settings were read; nil: it is parsed at its use
+	Position        string                               // file:line of the block
 }
 
 // Template is the file as package template wants it, with the given text.
@@ -114,7 +114,7 @@ func (c *FileConfig) Present(destination string) ([]byte, fs.FileInfo, error) {
 
 // Path is where the file of one element is written; nil without for_each. The
 // key of an element comes from ZooKeeper: it must not lead the file elsewhere.
-func (c *FileConfig) Path(e *command.Each) (string, error) {
+func (c *FileConfig) Path(e *template.Each) (string, error) {
 	dest, err := c.Destination(e)
 	if err != nil {
 		return "", fmt.Errorf("destination: %w", err)

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -68,7 +68,7 @@ func (c crash) engine(fsys *files.FS) (*Engine, *Bundle) {
 	cfg.Check = &CheckConfig{At: at, Command: argv("true")}
 	for _, name := range []string{"one", "two"} {
 		cfg.Templates = append(cfg.Templates, FileConfig{
-			Name: name, Contents: name + `={{ key "web/v" }};`, File: files.File{Backup: 1}, Destination: func(*command.Each) (string, error) { return path(name), nil },
+			Name: name, Contents: name + `={{ key "web/v" }};`, File: files.File{Backup: 1}, Destination: func(*template.Each) (string, error) { return path(name), nil },
 		})
 	}
 	e := New(Options{AgentID: "a1", StateDir: path("state"), Run: proc.Run, FS: fsys})

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -130,7 +130,7 @@ func TestPreview_DirectoriesYetToBeMade(t *testing.T) {
 	b, c := previewing(t)
 	c.Templates[1].CreateDirs = true
 	dest := b.path("conf/new/deep/two.conf")
-	c.Templates[1].Destination = func(*command.Each) (string, error) { return dest, nil }
+	c.Templates[1].Destination = func(*template.Each) (string, error) { return dest, nil }
 	c.Check.Command = script(`cat %s; ! grep -q bad %s`, dest, dest)
 	x := b.bundle(c)
 	b.keys(map[string]string{"v": "bad"})
@@ -216,7 +216,7 @@ func TestPreview_FilesThatGoAway(t *testing.T) {
 	web := view.Source{Kind: view.KindConfig, Name: "web"}
 	c.ForEach = &web
 	c.Templates = []FileConfig{{
-		Name: "each", Contents: "x", Destination: func(e *command.Each) (string, error) {
+		Name: "each", Contents: "x", Destination: func(e *template.Each) (string, error) {
 			if e == nil {
 				return "", errors.New("there is no element")
 			}

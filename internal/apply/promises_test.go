@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -264,7 +265,7 @@ func TestRun_ForEachReloadsWhatChanged(t *testing.T) {
 	b, p := newPlayBed(t)
 	web := view.Source{Kind: view.KindConfig, Name: "web"}
 	c := Config{Name: "each", ForEach: &web, Templates: []FileConfig{{
-		Name: "each", Contents: "{{ .Value }}", Destination: func(e *command.Each) (string, error) {
+		Name: "each", Contents: "{{ .Value }}", Destination: func(e *template.Each) (string, error) {
 			if e == nil {
 				return "", errors.New("there is no element")
 			}

@@ -375,7 +375,7 @@ func (t *applying) checkPrevious(ctx context.Context) error {
 		return fail(stageCheck, time.Second, err)
 	}
 	defer release()
-	elements, err := t.job.each()
+	elements, err := t.job.elements()
 	if err != nil {
 		return fail(stageCheck, 5*time.Second, err)
 	}

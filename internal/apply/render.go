@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
@@ -19,9 +18,8 @@ import (
 type output struct {
 	Output
 
-	each *command.Each // nil without for_each
-	raw  *template.Each
-	new  bool // rendered in this apply, with other bytes than before
+	each *template.Each // nil without for_each
+	new  bool           // rendered in this apply, with other bytes than before
 }
 
 func (o *output) eachKey() string {
@@ -89,9 +87,9 @@ func (j *Job) elements() ([]*template.Each, error) {
 
 // one renders one template for one element, or takes what is known.
 func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each, stale bool) (*output, error) {
-	o := &output{Output: Output{Config: &tmpl.cfg}, raw: e, each: commandEach(e)}
+	o := &output{Output: Output{Config: &tmpl.cfg}, each: e}
 	known := t.job.Bundle.outputs[outputKey(i, o.eachKey())]
-	if known != nil && !stale && e.Equal(known.raw) {
+	if known != nil && !stale && e.Equal(known.each) {
 		o.Destination, o.Data = known.Destination, known.Data
 		return o, nil
 	}
@@ -107,24 +105,6 @@ func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each,
 	t.Observer.Rendered(t.name, "ok")
 	o.new = known == nil || known.Destination != o.Destination || string(known.Data) != string(o.Data)
 	return o, nil
-}
-
-// each lists the elements as commands see them; one nil without for_each.
-func (j *Job) each() ([]*command.Each, error) {
-	elements, err := j.elements()
-	list := make([]*command.Each, len(elements))
-	for i, e := range elements {
-		list[i] = commandEach(e)
-	}
-	return list, err
-}
-
-// commandEach is an element as commands and destinations see it.
-func commandEach(e *template.Each) *command.Each {
-	if e == nil {
-		return nil
-	}
-	return &command.Each{Key: e.Key, Value: e.Value}
 }
 
 // findGone lists the files that former applies wrote and that are no longer

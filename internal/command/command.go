@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/template"
 )
 
 // Command is an argument list whose elements are evaluated when it runs.
@@ -34,13 +35,7 @@ type Vars struct {
 	Staged      string // the staged file (of a bundle: of its first template)
 	StagedDir   string // private directory in which every file stands under its destination path
 	Destination string
-	Each        *Each
-}
-
-// Each is the element of a for_each for which a bundle is rendered.
-type Each struct {
-	Key   string
-	Value any // []view.Member, view.Member or the value of a key
+	Each        *template.Each
 }
 
 // Run runs one command to its end. Tests in virtual time replace proc.Run.

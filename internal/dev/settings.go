@@ -16,12 +16,12 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/examples/quickstart"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/template"
 )
 
 func unpackQuickstart(dir string) ([]string, error) {
@@ -186,7 +186,7 @@ func (a *adapter) bundle(b *apply.Config) {
 		t := &b.Templates[i]
 		t.Owner, t.Group = "", ""
 		where := t.Destination
-		t.Destination = func(e *command.Each) (string, error) {
+		t.Destination = func(e *template.Each) (string, error) {
 			path, err := where(e)
 			if err != nil || isBelow(path, a.dir) {
 				return path, err

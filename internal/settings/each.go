@@ -9,13 +9,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
 // eachValue is the variable "each" of one element: each.key, and each.value
 // as strings, numbers and lists of objects.
-func eachValue(e *command.Each) cty.Value {
+func eachValue(e *template.Each) cty.Value {
 	return cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.Key), "value": elementValue(e.Value)})
 }
 
@@ -24,26 +24,16 @@ func elementValue(v any) cty.Value {
 	switch v := v.(type) {
 	case string:
 		return cty.StringVal(v)
-	case []byte:
-		return cty.StringVal(string(v))
-	case view.Key:
-		return cty.StringVal(string(v.Value))
 	case view.Member:
 		return memberValue(v)
-	case *view.Group:
-		return membersValue(v.Members)
 	case []view.Member:
-		return membersValue(v)
+		values := make([]cty.Value, len(v))
+		for i, m := range v {
+			values[i] = memberValue(m)
+		}
+		return cty.TupleVal(values)
 	}
 	return cty.NullVal(cty.DynamicPseudoType)
-}
-
-func membersValue(list []view.Member) cty.Value {
-	values := make([]cty.Value, len(list))
-	for i, m := range list {
-		values[i] = memberValue(m)
-	}
-	return cty.TupleVal(values)
 }
 
 func memberValue(m view.Member) cty.Value {
@@ -67,7 +57,7 @@ type destination struct {
 	text  string // as the settings spell it
 	fixed string // the path, when it does not depend on the element
 	at    hcl.Range
-	eval  func(*command.Each) (string, error)
+	eval  func(*template.Each) (string, error)
 }
 
 // destination reads the destination of a template.
@@ -99,10 +89,10 @@ func (s *Settings) destination(expr expression, forEach bool) destination {
 			s.warnAt(d.at, "One destination for all elements", "With for_each each element has a file; use ${each.key} in the destination, or there may be one element only.")
 		}
 		d.fixed, d.text = fixed, fixed
-		d.eval = func(*command.Each) (string, error) { return fixed, nil }
+		d.eval = func(*template.Each) (string, error) { return fixed, nil }
 		return d
 	}
-	d.eval = func(e *command.Each) (string, error) {
+	d.eval = func(e *template.Each) (string, error) {
 		vals := map[string]cty.Value{}
 		if e != nil {
 			vals["each"] = eachValue(e)

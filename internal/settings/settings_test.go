@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -195,7 +196,7 @@ template "two" {
 
 func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
 	s := load(t, strings.ReplaceAll(commands, "${basename}", "${trimprefix(destination, \"/etc/\")}"))
-	each := &command.Each{Key: "api", Value: []view.Member{{Host: "10.0.0.5", Port: 8080}}}
+	each := &template.Each{Key: "api", Value: []view.Member{{Host: "10.0.0.5", Port: 8080}}}
 	dest, err := s.Config.Bundles[0].Templates[0].Destination(each)
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestCommand_EvaluatedWhenItRuns(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	// What cannot be evaluated is an error of this run.
-	if _, err := s.Config.Bundles[0].Check.Command.Args(command.Vars{Each: &command.Each{Key: "api"}}); err == nil {
+	if _, err := s.Config.Bundles[0].Check.Command.Args(command.Vars{Each: &template.Each{Key: "api"}}); err == nil {
 		t.Error("got no error for an element without members")
 	}
 }
@@ -226,7 +227,7 @@ func TestDestination_KeyFromZooKeeperCannotLeadAway(t *testing.T) {
 	s := load(t, strings.ReplaceAll(commands, "${basename}", ""))
 	destination := s.Config.Bundles[0].Templates[0].Destination
 	for _, key := range []string{"../../etc/passwd", "a\nb", "..", "a/../../b"} {
-		if got, err := destination(&command.Each{Key: key}); err == nil && !strings.HasPrefix(got, "/etc/one/") {
+		if got, err := destination(&template.Each{Key: key}); err == nil && !strings.HasPrefix(got, "/etc/one/") {
 			t.Errorf("key %q: got %q", key, got)
 		} else if err == nil && strings.Contains(key, "/..") {
 			t.Errorf("key %q: got no error and %q", key, got)
@@ -429,7 +430,7 @@ template "t" {
 		s, err := Load([]string{path}, testOptions())
 		if err == nil && s.Config.Bundles != nil {
 			// What cannot be known before is refused when it runs.
-			each := &command.Each{Key: "; touch x", Value: []view.Member{{Host: "$(id)"}}}
+			each := &template.Each{Key: "; touch x", Value: []view.Member{{Host: "$(id)"}}}
 			_, err = s.Config.Bundles[0].Check.Command.Args(command.Vars{Staged: "/s", Destination: "/d", Each: each})
 		}
 		if got := err == nil; got != ok {

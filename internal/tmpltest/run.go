@@ -15,7 +15,6 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/apply"
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
@@ -298,11 +297,7 @@ func (r *testRun) destination(c *testCase, b *apply.Config, v view.View) string 
 	if err != nil {
 		return err.Error()
 	}
-	var each *command.Each
-	if e != nil {
-		each = &command.Each{Key: e.Key, Value: e.Value}
-	}
-	got, err := tc.Path(each)
+	got, err := tc.Path(e)
 	if err != nil {
 		return err.Error()
 	}
