@@ -1,7 +1,14 @@
 package recipe
 
 import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/session"
@@ -53,4 +60,91 @@ func TestValue_MadeAnewBeforeTheSet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A refused contender of a semaphore in kazoo's layout takes its number of permits back.
+// Before that the path became a semaphore, with a holder: its number stays.
+func TestSemaphore_TakesBackNoNumberInUse(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx, late, other := t.Context(), w.dial("late"), w.dial("other")
+		semaphore := func(s *session.Session, k int) *Semaphore {
+			return NewSemaphore(s, SemaphoreConfig{Path: "/h", K: k, Dialect: Kazoo})
+		}
+		lock := "/h/_c_x-lock-0000000000"
+		held := make(chan error, 1)
+		w.between("late", jute.OpGetChildren2, "/h", func() {
+			must(t, second2(other.Create(ctx, lock, nil, session.Ephemeral)))
+			w.between("late", jute.OpMulti, "/h", func() {
+				must(t, other.Delete(ctx, lock, -1))
+				go func() { held <- second(semaphore(other, 1).Acquire(ctx)) }()
+				time.Sleep(time.Second) // it holds a permit, or waits until the number is taken back
+			})
+		})
+		if err := second(semaphore(late, 1).Acquire(ctx)); !errors.Is(err, ErrKind) {
+			t.Errorf("got %v, want ErrKind", err)
+		}
+		must(t, <-held)
+		if err := second(semaphore(w.dial("third"), 2).TryAcquire(ctx)); !errors.Is(err, ErrPermits) {
+			t.Errorf("a contender with another number beside a holder: %v", err)
+		}
+	})
+}
+
+// A contender is about to put its text in force. Before its write the path is deleted and
+// made again by another contender, which holds a permit: its text stays.
+func TestSemaphore_TextOfAPathMadeAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx, late, other := t.Context(), w.dial("late"), w.dial("other")
+		semaphore := func(s *session.Session, text string) *Semaphore {
+			return NewSemaphore(s, SemaphoreConfig{Path: "/h", Text: text, Permits: func(_ context.Context, text string) (int, error) { return strconv.Atoi(text) }})
+		}
+		must(t, w.Create("/h", []byte("2")))
+		w.between("late", jute.OpMulti, "/h", func() {
+			for _, path := range slices.Backward(slices.Sorted(maps.Keys(w.Tree()))) {
+				if strings.HasPrefix(path, "/h") {
+					must(t, w.Delete(path))
+				}
+			}
+			must(t, second(semaphore(other, "1").Acquire(ctx)))
+		})
+		if h, err := semaphore(late, "5").Acquire(ctx); err == nil {
+			t.Errorf("holds %s", h.Path())
+		}
+		if n, err := w.Get("/h"); err != nil || string(n.Data) != "1" {
+			t.Errorf("the text is %q, %v", n.Data, err)
+		}
+	})
+}
+
+// A node is about to replace the znode of its former session, or to write its own. Before
+// that the znode goes, and a node of another session takes the name: that one keeps it.
+func TestNode_ZnodeOfAnotherUnderTheSameName(t *testing.T) {
+	for op, body := range map[int32]string{jute.OpMulti: "/n", jute.OpSetData: "/n"} {
+		bubble(t, func(t *testing.T, w *world) {
+			ctx, former, late, other := t.Context(), w.dial("former"), w.dial("late"), w.dial("other")
+			theirs := NewNode(NodeConfig{Path: "/n", Data: []byte("theirs")})
+			came := w.between("late", op, body, func() {
+				w.ExpireSession(former.ID())
+				if op == jute.OpSetData {
+					must(t, w.Delete("/n"))
+				}
+				go func() { _ = theirs.Run(ctx, other) }()
+				<-theirs.Created()
+			})
+			mine := NewNode(NodeConfig{Path: "/n", Data: []byte("mine"), Former: []int64{former.ID()}})
+			if op == jute.OpMulti {
+				must(t, second2(former.Create(ctx, "/n", []byte("old"), session.Ephemeral)))
+			}
+			go func() { _ = mine.Run(ctx, late) }()
+			if op == jute.OpSetData {
+				<-mine.Created()
+				mine.SetData([]byte("more"))
+			}
+			<-came
+			time.Sleep(time.Minute)
+			if n, err := w.Get("/n"); err != nil || n.Stat.EphemeralOwner != other.ID() || string(n.Data) != "theirs" {
+				t.Errorf("operation %d: %q of %x, %v, want %x", op, n.Data, n.Stat.EphemeralOwner, err, other.ID())
+			}
+		})
+	}
 }

@@ -49,9 +49,10 @@ func TestTxn_VoteOfAbortInPlaceOfACommit(t *testing.T) {
 // before a coordinator, a site and a Remove of the first one send their multi.
 func TestTxn_AnotherProposalAtThePath(t *testing.T) {
 	acts := map[string]func(ctx context.Context, x *Txn) error{
-		"commit": func(ctx context.Context, x *Txn) error { return second(x.Coordinate(ctx)) },
-		"vote":   func(ctx context.Context, x *Txn) error { return second(x.Vote(ctx, "b", Commit)) },
-		"remove": func(ctx context.Context, x *Txn) error { return x.Remove(ctx) },
+		"commit":   func(ctx context.Context, x *Txn) error { return second(x.Coordinate(ctx)) },
+		"vote":     func(ctx context.Context, x *Txn) error { return second(x.Vote(ctx, "b", Commit)) },
+		"remove":   func(ctx context.Context, x *Txn) error { return x.Remove(ctx) },
+		"withdraw": func(ctx context.Context, x *Txn) error { return second(x.Withdraw(ctx, "a")) },
 		"abort": func(ctx context.Context, x *Txn) error {
 			time.Sleep(2 * time.Hour)
 			return second(x.AwaitOrAbort(ctx))
@@ -100,6 +101,30 @@ func TestTxn_AnotherProposalAtThePath(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A site withdraws the vote of its previous life. Before its multi that vote expires, and a
+// third life of the site votes: its vote stays.
+func TestTxn_WithdrawLeavesALaterVote(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		old, late, later := w.dial("old"), w.dial("late"), w.dial("later")
+		x := NewTxn(later, "/txn/1")
+		must(t, x.Propose(ctx, Proposal{Sites: []string{"a"}, Deadline: time.Now().Add(time.Hour)}))
+		must(t, second(NewTxn(old, "/txn/1").Vote(ctx, "a", Commit)))
+		voted := w.between("late", jute.OpMulti, "/txn/1/a", func() {
+			w.ExpireSession(old.ID())
+			must(t, second(x.Vote(ctx, "a", Commit)))
+		})
+		d, err := NewTxn(late, "/txn/1").Withdraw(ctx, "a")
+		<-voted
+		if d != Undecided || err != nil {
+			t.Errorf("withdrew with %q, %v", d, err)
+		}
+		if !w.Exists("/txn/1/a") {
+			t.Error("the vote of a later life is gone")
+		}
+	})
 }
 
 // Remove is cut at each request, by a lost connection or by the end of the process. The

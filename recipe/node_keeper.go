@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -441,28 +442,39 @@ func (k *nodeKeeper) make(ctx context.Context, data []byte) (string, session.Sta
 	return k.s.Create(ctx, path, data, mode, k.cfg.ACL...)
 }
 
-// replace puts our znode in the place of our former session's, in one step.
+// replace puts our znode in the place of our former session's, in one step. A server
+// compares versions only, so the set shows which znode it was. One that another session has
+// made meanwhile gets its name back.
 func (k *nodeKeeper) replace(ctx context.Context, data []byte) error {
-	k.cfg.Logger.Info("replacing the znode of the former session", "path", k.state.Path, "czxid", k.former.Czxid)
-	_, err := k.s.Multi(ctx,
-		session.DeleteOp(k.state.Path, k.former.Version),
-		session.CreateOp(k.state.Path, data, session.Ephemeral, k.cfg.ACL...))
-	if err == nil {
-		k.state.Adopted, k.since = false, time.Now()
-		k.own(data, session.Stat{Version: -1}) // the next look completes it
-		err = errLookAgain
+	path, was := k.state.Path, k.former.Czxid
+	k.cfg.Logger.Info("replacing the znode of the former session", "path", path, "czxid", was)
+	results, err := k.s.Multi(ctx, session.SetOp(path, data, k.former.Version), session.DeleteOp(path, -1),
+		session.CreateOp(path, data, session.Ephemeral, k.cfg.ACL...))
+	if err != nil {
+		return err
 	}
-	return err
+	if results[0].Stat.Czxid != was {
+		k.cfg.Logger.Warn("another session has this znode, and gets it back", "path", path)
+		k.lose()
+		k.delay(true)
+		return cmp.Or(removeExactly(ctx, k.s, path, results[2].Stat.Czxid), errLookAgain)
+	}
+	k.state.Adopted, k.since = false, time.Now()
+	k.own(data, session.Stat{Version: -1}) // the next look completes it
+	return errLookAgain
 }
 
 // set writes the data at the known version.
 func (k *nodeKeeper) set(ctx context.Context, data []byte) error {
 	stat, err := k.s.Set(ctx, k.state.Path, data, k.version)
-	if err == nil {
+	switch {
+	case errors.Is(err, session.ErrUnknown):
+		k.version = -1
+	case err == nil && k.state.Czxid != 0 && stat.Czxid != k.state.Czxid:
+		return errLookAgain // it may be another session's, which sees that its data changed
+	case err == nil:
 		k.touched = time.Now()
 		k.own(data, stat)
-	} else if errors.Is(err, session.ErrUnknown) {
-		k.version = -1
 	}
 	return err
 }
@@ -470,7 +482,7 @@ func (k *nodeKeeper) set(ctx context.Context, data []byte) error {
 // remove deletes our znode.
 func (k *nodeKeeper) remove(ctx context.Context) error {
 	k.unwatch()
-	err := k.s.Delete(ctx, k.state.Path, -1)
+	err := k.s.Delete(ctx, k.state.Path, k.version)
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		// If it is gone after an unknown outcome, we have deleted it ourselves.
 		k.state.Owned = !errors.Is(err, session.ErrUnknown)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -240,7 +241,7 @@ func (m *Semaphore) await(ctx context.Context, turn *Participant, own []lease, t
 		}
 		names, _, leases, err := m.s.ChildrenW(ctx, m.leases)
 		if err == nil && m.cfg.Permits != nil && m.count(names) == len(own) {
-			k, err = m.takeOver(ctx)
+			k, err = m.takeOver(ctx, turn, own[0])
 		}
 		if err == nil {
 			count := m.count(names)
@@ -271,11 +272,12 @@ func (m *Semaphore) await(ctx context.Context, turn *Participant, own []lease, t
 	}
 }
 
-// takeOver puts our text in force if no other client holds a permit.
-func (m *Semaphore) takeOver(ctx context.Context) (int, error) {
+// takeOver puts our text in force if no other client holds a permit. Our lease keeps the
+// path, so its version belongs to the znode that was read.
+func (m *Semaphore) takeOver(ctx context.Context, turn *Participant, own lease) (int, error) {
 	data, stat, err := m.s.Get(ctx, m.cfg.Path)
 	if err == nil && string(data) != m.cfg.Text {
-		_, err = m.s.Set(ctx, m.cfg.Path, []byte(m.cfg.Text), stat.Version)
+		_, err = m.s.Multi(ctx, session.CheckOp(turn.path, -1), session.CheckOp(own.path, -1), session.SetOp(m.cfg.Path, []byte(m.cfg.Text), stat.Version))
 	}
 	if err != nil {
 		return 0, err
@@ -329,11 +331,26 @@ func (m *Semaphore) agree(ctx context.Context) error {
 // noVersion stands for no version of a znode's data.
 const noVersion = -1
 
-// takeBack empties the data that declare wrote, unless the semaphore is in use.
+// takeBack empties the data that declare wrote, unless the semaphore is in use. In Curator's
+// layout no permit is held while there are no leases. In kazoo's, where the leases are
+// children of the path, takeBack stands first in line meanwhile, so no client takes one.
 func (m *Semaphore) takeBack(ctx context.Context, version int32) error {
-	var ops []session.Op
-	if m.leases != m.cfg.Path {
-		ops = append(ops, session.CreateOp(m.leases, nil, session.Persistent), session.DeleteOp(m.leases, -1))
+	ops := []session.Op{session.CreateOp(m.leases, nil, session.Persistent), session.DeleteOp(m.leases, -1)}
+	if m.leases == m.cfg.Path {
+		turn, err := m.lock.participants.Join(ctx, m.s, m.cfg.Data)
+		if err != nil {
+			return err
+		}
+		defer turn.Abandon()
+		first, err := turn.First(ctx)
+		if err != nil || !first {
+			return err
+		}
+		names, _, err := m.s.Children(ctx, m.leases)
+		if err != nil || slices.ContainsFunc(names, kazooLease.MatchString) {
+			return err
+		}
+		ops = []session.Op{session.CheckOp(turn.path, -1)}
 	}
 	_, err := m.s.Multi(ctx, append(ops, session.SetOp(m.cfg.Path, nil, version))...)
 	return err

@@ -16,7 +16,7 @@ import (
 //
 //	<root>/<tx>             persistent, JSON: sites and deadline
 //	<root>/<tx>/tx_result   persistent, empty until decided, then commit or abort
-//	<root>/<tx>/p_<id>      persistent, empty: shows that the proposal is this one
+//	<root>/<tx>/p_<id>      persistent, empty: shows that the proposal is this one; each vote sets it
 //	<root>/<tx>/<site>      ephemeral, data = commit or abort, made by the site
 //	<root>/<tx>-latch/...   the line of the coordinators, beside the transaction
 //

@@ -12,29 +12,33 @@ import (
 // Withdraw deletes the vote of a site's previous life. A site that restarts without a
 // prepare record must call it first. It returns Undecided when there is no result yet:
 // the site may then prepare and vote. Otherwise it returns the result, and the site must
-// act on it.
+// act on it. It leaves a vote that comes after the call.
 func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
-	for {
+	p, err := x.Proposal(ctx)
+	if err != nil {
+		return Undecided, err
+	}
+	for former := int64(0); ; {
+		ballots, _, err := x.s.Exists(ctx, x.proposal(p.ID))
+		if err != nil {
+			return Undecided, fmt.Errorf("withdraw vote: %w", err)
+		}
 		stat, exists, err := x.s.Exists(ctx, x.vote(site))
 		if err != nil {
 			return Undecided, fmt.Errorf("withdraw vote: %w", err)
 		}
-		if !exists {
+		if !exists || former != 0 && stat.Czxid != former {
 			return x.Result(ctx)
 		}
-		// The check makes sure that the vote was not counted: after a decision
-		// the multi fails.
-		_, err = x.s.Multi(ctx, session.CheckOp(x.result(), 0), session.DeleteOp(x.vote(site), stat.Version))
-		switch {
-		case err == nil, errors.Is(err, session.ErrNoNode):
-			return x.Result(ctx)
-		case errors.Is(err, session.ErrBadVersion):
-			d, resultErr := x.Result(ctx)
-			if d != Undecided || resultErr != nil {
-				return d, resultErr
-			}
-		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
+		former = stat.Czxid
+		// The checks make sure that the vote is the one that was read, and was not
+		// counted: after another ballot or a decision the multi fails.
+		_, err = x.s.Multi(ctx, session.CheckOp(x.proposal(p.ID), ballots.Version), session.CheckOp(x.result(), 0), session.DeleteOp(x.vote(site), -1))
+		if err != nil && (ctx.Err() != nil || !isRace(err) || x.removed(err) && errors.Is(err, session.ErrNoNode)) {
 			return Undecided, fmt.Errorf("withdraw vote of %s: %w", site, err)
+		}
+		if d, err := x.Result(ctx); d != Undecided || err != nil {
+			return d, err
 		}
 	}
 }
@@ -70,10 +74,11 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 }
 
 // ballot returns the operations that create a vote. A vote of abort is set once after its
-// create: so it has another version than a vote of commit, for which it cannot pass.
+// create: so it has another version than a vote of commit, for which it cannot pass. The
+// version of the proposal's own znode counts the ballots.
 func (x *Txn) ballot(p Proposal, site string, v Decision) []session.Op {
 	ops := []session.Op{
-		x.same(p),
+		session.SetOp(x.proposal(p.ID), nil, -1),
 		session.CheckOp(x.result(), 0),
 		session.CreateOp(x.vote(site), []byte(v), session.Ephemeral),
 	}
