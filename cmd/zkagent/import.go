@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/tmpltest"
 	"github.com/zkagent/zkagent/internal/translate"
 )
 
@@ -22,9 +26,14 @@ var importKinds = map[string][]string{
 	"consul-template": {".hcl", ".json", ".ctmpl.hcl"}, "confd": {".toml"}, "remco": {".toml"}, "nerve": {".json"}, "synapse": {".json"},
 }
 
+type importOptions struct {
+	dir          string
+	templates    []string
+	data, golden string
+}
+
 func newImportCommand(g *globals) *cobra.Command {
-	var dir string
-	var templates []string
+	var o importOptions
 	kinds := slices.Sorted(maps.Keys(importKinds))
 	c := &cobra.Command{
 		Use: "import consul-template|confd|remco|nerve|synapse FILE|DIR", Short: "Translate the settings and templates of another program",
@@ -38,28 +47,38 @@ with 1, and writes the rest all the same.
 The settings are printed with the templates in them; --dir writes zkagent.hcl
 and templates/ into a directory instead, and replaces nothing that is there.
 For confd name its directory, or one file of conf.d. Flags -template of
-consul-template are given by --template, and need no file.`,
+consul-template are given by --template, and need no file.
+
+--verify DATA --golden DIR renders each template with the data of a file, as
+"zkagent test" has them, and compares it with what the other program rendered
+from the same data: DIR/etc/a.conf, or DIR/a.conf, for /etc/a.conf.`,
 		Args: cobra.RangeArgs(1, 2), ValidArgs: kinds,
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			if !slices.Contains(kinds, args[0]) {
 				return usagef("import knows %s, not %q", strings.Join(kinds, ", "), args[0])
 			}
-			if len(templates) > 0 && args[0] != "consul-template" {
+			if (o.data == "") != (o.golden == "") {
+				return usagef("--verify and --golden belong together: the data, and the files that the other program rendered from them")
+			}
+			if len(o.templates) > 0 && args[0] != "consul-template" {
 				return usagef("--template is for consul-template")
 			}
-			if len(args) == 1 && len(templates) == 0 {
+			if len(args) == 1 && len(o.templates) == 0 {
 				return usagef("name the file or directory of %s", args[0])
 			}
-			return importFrom(&g.Console, args[0], args[1:], templates, dir)
+			return importFrom(c.Context(), &g.Console, args[0], args[1:], o)
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "write files into this directory instead of printing")
-	c.Flags().StringArrayVar(&templates, "template", nil, "a template of consul-template's command line, as in SOURCE:DESTINATION:COMMAND")
+	c.Flags().StringVar(&o.dir, "dir", "", "write files into this directory instead of printing")
+	c.Flags().StringVar(&o.data, "verify", "", "compare what is rendered from the data of this file, with --golden")
+	c.Flags().StringVar(&o.golden, "golden", "", "the directory of what the other program rendered from the data of --verify")
+	c.Flags().StringArrayVar(&o.templates, "template", nil, "a template of consul-template's command line, as in SOURCE:DESTINATION:COMMAND")
 	return c
 }
 
-func importFrom(console *term.Console, kind string, paths, templates []string, dir string) error {
-	r, err := translated(kind, paths, templates)
+func importFrom(ctx context.Context, console *term.Console, kind string, paths []string, o importOptions) error {
+	dir := o.dir
+	r, err := translated(kind, paths, o.templates)
 	if err != nil {
 		return err
 	}
@@ -80,6 +99,9 @@ func importFrom(console *term.Console, kind string, paths, templates []string, d
 		console.Printf("%s", text)
 	} else {
 		err = writeImport(console, dir, text, r)
+	}
+	if err == nil && o.data != "" {
+		err = verifyImport(ctx, console, r, o)
 	}
 	if n := r.Lost(); err == nil && n > 0 {
 		return fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each has the mark "import:" in the result; validate refuses the result until you remove the marks`)
@@ -135,6 +157,75 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 		translate.ConsulTemplateEnv(r, os.LookupEnv)
 	}
 	return r, nil
+}
+
+// verifyImport renders the templates that are not flagged, and compares them with what
+// the other program rendered.
+func verifyImport(ctx context.Context, console *term.Console, r *translate.Result, o importOptions) error {
+	data, err := filepath.Abs(o.data)
+	if err != nil {
+		return err
+	}
+	golden, err := filepath.Abs(o.golden)
+	if err != nil {
+		return err
+	}
+	var tests []map[string]string
+	missing := 0
+	for _, t := range r.Templates() {
+		want := filepath.Join(golden, t.Destination())
+		if _, err := os.Stat(want); err != nil {
+			want = filepath.Join(golden, filepath.Base(t.Destination()))
+		}
+		if _, err := os.Stat(want); t.Flagged() || err != nil {
+			if !t.Flagged() {
+				missing++
+				console.Warnf("template %s is not verified: %s has no %s", t.Name, o.golden, t.Destination())
+			}
+			continue
+		}
+		tests = append(tests, map[string]string{"name": t.Name, "template": t.Name, "data_file": data, "want_file": want})
+	}
+	ok := 0
+	if len(tests) > 0 {
+		results, err := verified(ctx, r, tests)
+		if err != nil {
+			return err
+		}
+		for _, res := range results {
+			if res.OK {
+				ok++
+				continue
+			}
+			console.Warnf("template %s: %s", res.Name, res.Error)
+			console.Say("%s", res.Diff)
+		}
+	}
+	console.Say("%s: %d identical, %d different, %d flagged, %d not verified", term.Count(len(r.Templates()), "file"), ok, len(tests)-ok, r.Flagged(), missing)
+	if ok < len(tests) {
+		return fail(exitFailed, fmt.Errorf("%s not the same", term.Count(len(tests)-ok, "file")), "the differences are above: - is the other program, + is zkagent")
+	}
+	return nil
+}
+
+// verified runs the tests, of templates that are not flagged.
+func verified(ctx context.Context, r *translate.Result, tests []map[string]string) ([]tmpltest.Result, error) {
+	dir, err := os.MkdirTemp("", "zkagent-import-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file, err := json.Marshal(map[string]any{"settings": "zkagent.hcl", "tests": tests})
+	if err != nil {
+		return nil, err
+	}
+	// With their marks, settings are not read.
+	text := strings.ReplaceAll(r.Settings(true), "import:", "import")
+	name := filepath.Join(dir, "import_test.yaml")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "zkagent.hcl"), []byte(text), 0o600), os.WriteFile(name, file, 0o600)); err != nil {
+		return nil, err
+	}
+	return tmpltest.Run(ctx, []string{name}, tmpltest.Options{Match: regexp.MustCompile("")})
 }
 
 // validImport validates the translated settings. Invalid settings set the exit

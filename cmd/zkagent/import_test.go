@@ -80,3 +80,40 @@ func textBelow(t *testing.T, dir string) string {
 	}
 	return b.String()
 }
+
+// TestImport_Verify compares with what the other program rendered: the same, another text,
+// and a file that is not there.
+func TestImport_Verify(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	template := func(name, text string) string {
+		return "template {\n contents = \"" + text + "\"\n destination = \"/etc/" + name + "\"\n}\n"
+	}
+	settings := write("ct.hcl", template("a.conf", "a {{ key `app/x` }}")+template("b.conf", "b {{ key `app/x` }}")+template("c.conf", "c")+template("d.conf", "{{ secret `x` }}"))
+	data := write("data.yaml", "configs: {app: {x: \"1\"}}\n")
+	write("golden/etc/a.conf", "a 1")
+	write("golden/b.conf", "b 2")
+	args := []string{"import", "consul-template", settings, "--dir", filepath.Join(dir, "out"), "--verify", data}
+	if code, _ := runQuiet(args...); code != exitUsage {
+		t.Errorf("without --golden: exit code %d", code)
+	}
+	code, talk := runQuiet(append(args, "--golden", filepath.Join(dir, "golden"))...)
+	for _, want := range []string{"4 files: 1 identical, 1 different, 1 flagged, 1 not verified", "-b 2", "+b 1", "has no /etc/c.conf"} {
+		if !strings.Contains(talk, want) {
+			t.Errorf("%q is missing in\n%s", want, talk)
+		}
+	}
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+}

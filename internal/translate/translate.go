@@ -173,12 +173,18 @@ func (r *Result) EachNote(fn func(text string, lost bool)) {
 func (r *Result) Flagged() int {
 	n := 0
 	for _, t := range r.templates {
-		if t.lost > 0 {
+		if t.Flagged() {
 			n++
 		}
 	}
 	return n
 }
+
+// Destination is the file that the template writes.
+func (t *Template) Destination() string { return t.dest }
+
+// Flagged reports whether something in the template could not be translated.
+func (t *Template) Flagged() bool { return t.lost > 0 }
 
 // Templates are the translated templates.
 func (r *Result) Templates() []*Template { return r.templates }
