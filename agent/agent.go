@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -109,10 +110,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.ID == "" {
 		return nil, errors.New("agent: the id is empty")
 	}
-	log := cfg.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	a := &Agent{
 		first: cfg, log: log, events: event.NewRing(), notify: systemd.NewNotifier(),
 		process:  process{started: time.Now(), life: rand.Text(), stop: make(chan stopMode, 1), failed: make(chan error, 1)},
@@ -136,9 +134,7 @@ func New(cfg Config) (*Agent, error) {
 	}}
 	zk := cfg.ZooKeeper
 	zk.Logger, zk.Metrics, zk.Identity = log, a.metrics.of.session, cfg.ID
-	if zk.StateDir == "" {
-		zk.StateDir = cfg.StateDir
-	}
+	zk.StateDir = cmp.Or(zk.StateDir, cfg.StateDir)
 	var err error
 	if a.sessions, err = session.New(zk); err != nil {
 		return nil, err

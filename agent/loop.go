@@ -104,7 +104,6 @@ type shownBundle struct {
 	report bundleReport
 }
 
-// bundleReport is what the loop publishes about a bundle.
 type bundleReport struct {
 	State      string // waiting, ok, kept, failed
 	Stage      string // where it failed: render, stage, check, swap, reload
@@ -116,13 +115,11 @@ type bundleReport struct {
 	Version    string
 }
 
-// applied is how an apply of a bundle ended.
 type applied struct {
 	*bundle
 	apply.Result
 }
 
-// run is the loop.
 func (l *loop) run(ctx context.Context) {
 	defer close(l.done)
 	l.began, l.drift = time.Now(), time.Now().Add(driftInterval)
@@ -155,7 +152,6 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// stop waits for the applies in flight; their context has ended.
 func (l *loop) stop() {
 	l.stopping = true
 	finished := make(chan struct{})

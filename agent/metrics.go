@@ -18,7 +18,6 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// metrics are the agent's own metrics.
 type metrics struct {
 	reg          *prometheus.Registry // where New registered them
 	renders      *prometheus.CounterVec
@@ -166,7 +165,6 @@ func (m *metrics) condition(c condition.Condition, isOpen bool) {
 	m.conditionsAt.WithLabelValues(c.Code, c.Subject).Set(float64(c.Since.UnixMilli()) / 1000)
 }
 
-// exec records the state of a supervised program.
 func (m *metrics) exec(st *program.Status) {
 	m.execRunning.WithLabelValues(st.Name).Set(bool01(st.State == "running"))
 	switch st.State {
@@ -177,7 +175,6 @@ func (m *metrics) exec(st *program.Status) {
 	}
 }
 
-// retain forgets bundles, hooks and programs that the settings no longer name.
 func (m *metrics) retain(former, cfg *Config) {
 	if former == nil {
 		return

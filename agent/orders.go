@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,10 +11,10 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
-
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -137,7 +138,6 @@ func (a *Agent) maint(_ context.Context, o web.Args) error {
 	return set(m)
 }
 
-// maintenanceOf is what an order asks for.
 func maintenanceOf(o web.Args) (registry.Maintenance, error) {
 	m := registry.Maintenance{Reason: o["reason"], Drain: o["drain"] != ""}
 	var err error
@@ -161,7 +161,6 @@ func maintenanceOf(o web.Args) (registry.Maintenance, error) {
 	return m, nil
 }
 
-// maintainHost switches the maintenance of the host.
 func (a *Agent) maintainHost(m registry.Maintenance) error {
 	if err := a.hostMaint.Set(m); err != nil {
 		return err
@@ -182,4 +181,40 @@ func (a *Agent) reportCheck(ctx context.Context, o web.Args) error {
 		return fmt.Errorf("service %q: %w", o["name"], hook.ErrUnknownName)
 	}
 	return r.Report(ctx, o["check"], registry.Report(o["state"]), o["output"])
+}
+
+// shown is the agent as its page sees it.
+type shown struct{ *Agent }
+
+// State implements web.Source.
+func (a shown) State() (string, <-chan struct{}) {
+	s := a.loop.snapshot.Load()
+	return fmt.Sprintf("%x", s.at.UnixNano()), s.next
+}
+
+// Ping implements web.Source.
+func (a shown) Ping(ctx context.Context) error {
+	select {
+	case a.loop.pings <- struct{}{}:
+		return nil
+	case <-a.loop.done:
+		return errors.New("the loop has ended")
+	case <-ctx.Done():
+		return errors.New("the loop does not turn")
+	}
+}
+
+// Ended implements web.Source.
+func (a shown) Ended() <-chan struct{} { return a.loop.done }
+
+// HTTP implements web.Source.
+func (a shown) HTTP() *web.HTTPConfig { return a.cfg.Load().HTTP }
+
+// Session implements web.Source: without a connection it returns an error at
+// once, so that a reader does not wait during an outage.
+func (a shown) Session(ctx context.Context) (*session.Session, error) {
+	if st := a.sessions.State(); st != session.Connected && st != session.ReadOnly {
+		return nil, fmt.Errorf("ZooKeeper is %s", st)
+	}
+	return a.sessions.Session(ctx)
 }

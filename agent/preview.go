@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,10 +14,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Bounds of what a preview shows.
@@ -55,7 +60,6 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 	return diffs, nil
 }
 
-// compareFile compares an output with the file in place.
 func compareFile(o apply.Output) (web.FileDiff, bool) {
 	d := web.FileDiff{Path: o.Destination}
 	mode := o.Config.Mode
@@ -118,4 +122,59 @@ func closedDir(file string) bool {
 			return false
 		}
 	}
+}
+
+// Plan implements fleet.Planner: it is Vote that also says which files the version
+// would change, by how many lines, and what would be reloaded.
+func (m *configTree) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]fleet.FileChange, error) {
+	diff = diff && m.agent.cfg.Load().ShareDiffs
+	var files []fleet.FileChange
+	err := m.judge(ctx, tree, func(ctx context.Context, b *apply.Bundle, v view.View) error {
+		changes, err := m.agent.engine.Plan(ctx, b, v)
+		for _, c := range changes {
+			f := fileChange(c, diff)
+			if r := b.Config.Reload; r != nil && r.Command.Set() {
+				f.Reload = r.Command.Text
+			}
+			files = append(files, f)
+		}
+		return err
+	})
+	return files, err
+}
+
+func fileChange(c apply.Output, diff bool) fleet.FileChange {
+	f := fleet.FileChange{Path: c.Destination}
+	var old []byte
+	if c.Config != nil {
+		old, _, _ = c.Config.Present(c.Destination) // What cannot be read has no lines.
+	}
+	f.Added, f.Removed = apply.Lines(old, c.Data)
+	if c.Gone {
+		f.Digest = fleet.DigestGone
+		return f
+	}
+	sum := sha256.Sum256(c.Data)
+	f.Digest = hex.EncodeToString(sum[:8])
+	if diff {
+		d, _ := compareFile(c)
+		f.Diff = strings.Join(d.Lines, "\n")
+	}
+	return f
+}
+
+// Blame implements web.Source: it executes the templates of the files once more, on
+// the present view.
+func (a shown) Blame(ctx context.Context, q blame.Query) ([]*blame.File, error) {
+	snap := a.loop.snapshot.Load()
+	var bundles []*apply.Bundle
+	for _, shown := range snap.bundles {
+		b := shown.Bundle
+		if missing := snap.view.Missing(b.Sources...); b.Err == nil && len(missing) > 0 {
+			b = b.Failed(fmt.Errorf("%s waits for %s", b.Config.Name, sourceList(missing)))
+		}
+		bundles = append(bundles, b)
+	}
+	s, why := a.Session(ctx)
+	return blame.Answer(ctx, bundles, snap.view, s, why, q)
 }

@@ -30,7 +30,6 @@ func (s *snapshot) forHooks() hook.State {
 	return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] && !s.refused[src] }, Next: s.next}
 }
 
-// bundle returns the bundle of a name; nil: there is none.
 func (s *snapshot) bundle(name string) *shownBundle {
 	i, found := slices.BinarySearchFunc(s.bundles, name, func(b *shownBundle, name string) int { return strings.Compare(b.Config.Name, name) })
 	if !found {
@@ -47,12 +46,10 @@ func (s *snapshot) report(name string) bundleReport {
 	return bundleReport{}
 }
 
-// using lists the bundles that use a source.
 func (s *snapshot) using(source view.Source) []*shownBundle {
 	return slices.DeleteFunc(slices.Clone(s.bundles), func(b *shownBundle) bool { return !slices.Contains(b.Sources, source) })
 }
 
-// publish makes the state readable from outside.
 func (l *loop) publish() {
 	l.dirty = false
 	s := &snapshot{

@@ -22,7 +22,6 @@ type Unit interface {
 	Run(ctx context.Context, s *session.Session, up func(view.Update)) error
 }
 
-// unitFunc is a unit that is a function.
 type unitFunc func(ctx context.Context, s *session.Session, up func(view.Update)) error
 
 // Run implements [Unit].
@@ -108,7 +107,6 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 	}
 }
 
-// start makes a unit and runs it.
 func (s *supervisor) start(ctx context.Context, spec unitSpec, former any) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	u := &runningUnit{spec: spec, parts: spec.make(former), cancel: cancel}

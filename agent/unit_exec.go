@@ -40,7 +40,6 @@ func (a *Agent) programEnded(err *program.ExitError) {
 	}
 }
 
-// execStatus lists the supervised programs.
 func (a *Agent) execStatus() []program.Status {
 	list := []program.Status{}
 	for _, c := range a.cfg.Load().Execs {

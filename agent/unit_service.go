@@ -1,9 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -49,4 +54,63 @@ func (a *Agent) checkRun(ctx context.Context, args []string, limit int) (output 
 		return res.Output, res.Code, nil
 	}
 	return res.Output, res.Code, err
+}
+
+// followServices keeps the conditions of services in step with their registrars,
+// and the record of this host with its maintenance.
+func (a *Agent) followServices(ctx context.Context) {
+	former := ""
+	for {
+		list := a.services()
+		a.announceServices(list)
+		reason, maintained := a.hostMaint.Reason()
+		var b strings.Builder
+		b.WriteString(reason)
+		for _, s := range list {
+			fmt.Fprintf(&b, "\x00%s %s %d", s.Name, s.State, s.Since.Unix())
+		}
+		if b.String() != former { // mostly it is one more result of a check
+			former = b.String()
+			pace.Poke(a.wake.record)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake.services:
+		case <-maintained:
+		}
+	}
+}
+
+// announceServices opens a condition for each service that its checks have given up,
+// and for each that is not in ZooKeeper although it should be.
+func (a *Agent) announceServices(list []registry.ServiceStatus) {
+	var critical, missing []string
+	// A read-only server registers nothing. The members of the session that waits for a
+	// majority are still there, and the condition zookeeper-read-only says the rest.
+	readOnly := a.sessions.Status().State == session.ReadOnly
+	for _, s := range list {
+		if c := failedCheck(s); c != nil && s.Maintenance == nil {
+			critical = append(critical, s.Name)
+			text := "check " + cmp.Or(c.Name, c.Kind) + " has failed: " + strings.Join(strings.Fields(c.Output), " ")
+			a.conds.OpenWith(condition.ServiceCritical, s.Name, strings.TrimSuffix(text, ": "), c.Exit)
+			continue
+		}
+		if !s.Registered && !readOnly && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {
+			missing = append(missing, s.Name)
+			a.conds.Open(condition.ServiceNotRegistered, s.Name, whyMissing(s))
+		}
+	}
+	a.conds.Retain(condition.ServiceCritical, func(name string) bool { return slices.Contains(critical, name) })
+	a.conds.Retain(condition.ServiceNotRegistered, func(name string) bool { return slices.Contains(missing, name) })
+}
+
+func whyMissing(s registry.ServiceStatus) string {
+	switch {
+	case s.Error != "":
+		return s.Error
+	case s.State == registry.StateUnknown && len(s.Checks) > 0:
+		return "its checks have not passed yet"
+	}
+	return "it is being registered"
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -319,4 +320,49 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 	c.Had = a.loop.had((&view.Tree{Name: c.Name}).Source(), c.Path)
 	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c), problems: map[string]error{}}
 	return unitParts{unit: u, value: u}
+}
+
+// usage is what this agent uses of a config tree.
+type usage struct {
+	version int64
+	state   string
+	err     error
+}
+
+// report publishes what is in use. Of a host in maintenance that comes
+// first: publishers do not wait for it.
+func (m *configTree) report(version int64, state string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = usage{version, state, err}
+	m.announce()
+}
+
+// announce passes on what is in use. m.mu is held, so that an older state never follows
+// a newer one.
+func (m *configTree) announce() {
+	state, err := m.last.state, m.last.err
+	if reason, _ := m.agent.hostMaint.Reason(); reason != "" {
+		state, err = fleet.StateMaintenance, errors.New(reason)
+	}
+	m.subscriber.Report(m.last.version, state, err)
+}
+
+// announceMaintenance keeps the subscription in step with the maintenance of the
+// host until ctx or the session ends.
+func (m *configTree) announceMaintenance(ctx context.Context, s *session.Session) error {
+	for {
+		_, changed := m.agent.hostMaint.Reason()
+		m.mu.Lock()
+		m.last.state = cmp.Or(m.last.state, fleet.StateOK)
+		m.announce()
+		m.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		case <-s.Done():
+			return context.Cause(s.Context())
+		}
+	}
 }

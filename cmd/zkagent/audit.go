@@ -163,7 +163,7 @@ func auditHalts(ctx context.Context, s *session.Session) ([]deed, error) {
 	for _, h := range halts {
 		halted(h)
 	}
-	lifted, err := rolling.Past(ctx, s)
+	lifted, err := rolling.LiftedHalts(ctx, s)
 	for _, l := range lifted {
 		halted(l.Halt)
 		deeds = append(deeds, deed{l.At.UTC(), "template " + l.Bundle, l.By, "lifted the halt of its rolling reload", ""})

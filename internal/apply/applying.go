@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -117,7 +116,6 @@ func (t *applying) reloadPending(ctx context.Context, err error) error {
 	return errors.Join(err, t.reload(ctx, nil))
 }
 
-// prepare renders, stages and checks.
 func (t *applying) prepare(ctx context.Context) error {
 	if t.tx != nil { // What was rendered for the change that was given up is not in place.
 		t.job.Bundle.look = true
@@ -156,11 +154,6 @@ func (t *applying) trigger(event string) command.Trigger {
 		Event: event, Agent: t.AgentID, Name: t.name, Destination: b.vars(nil).Destination,
 		Version: command.ConfigVersion(t.job.View, b.Sources), Changes: command.Changes(t.job.Old, t.job.View, b.Sources),
 	}
-}
-
-// repairs reports whether the apply put back what was rendered before.
-func (t *applying) repairs() bool {
-	return t.changed > 0 && !slices.ContainsFunc(t.outputs, func(o *output) bool { return o.new })
 }
 
 // filesDigest identifies the contents of the bundle's files, wherever a host keeps

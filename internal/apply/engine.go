@@ -1,10 +1,12 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -76,20 +79,12 @@ type Engine struct {
 
 // New makes an engine. It reads what a former process owes.
 func New(o Options) *Engine {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Conds == nil {
-		o.Conds = &condition.Set{}
-	}
-	if o.Events == nil {
-		o.Events = event.NewRing()
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Conds = cmp.Or(o.Conds, &condition.Set{})
+	o.Events = cmp.Or(o.Events, event.NewRing())
+	o.FS = cmp.Or(o.FS, &files.FS{})
 	if o.Observer == nil {
 		o.Observer = nobody{}
-	}
-	if o.FS == nil {
-		o.FS = &files.FS{}
 	}
 	if o.FS.Watch == nil {
 		o.FS.Watch = func(op, path string) func() { return watch(o.Conds, op, path) }
@@ -119,7 +114,6 @@ func openMap[V any](o *Options, name, what string) files.Map[V] {
 	return m
 }
 
-// nobody is an observer that does nothing.
 type nobody struct{}
 
 func (nobody) Rendered(string, string)             {}
@@ -189,10 +183,9 @@ type Result struct {
 	Files      []string // that the bundle renders now
 	// Wrote are the files that are in place now and were not before; all that the
 	// bundle renders, after its first apply.
-	Wrote []Planned
+	Wrote []Output
 }
 
-// failure is an error of an apply with its stage.
 type failure struct {
 	stage string
 	err   error
@@ -288,3 +281,88 @@ func (e *Engine) journalDir() string {
 	}
 	return filepath.Join(e.StateDir, "journal")
 }
+
+// Kept reports whether the files stay as they are because the data for new ones
+// are not there.
+func (r *Result) Kept() bool { return r.Empty() != nil || r.MissingKey() != nil }
+
+// Empty is the error of a group that keeps the files as they are.
+func (r *Result) Empty() error { return r.of(template.ErrEmptyGroup) }
+
+// MissingKey is the error of a key that keeps the files as they are.
+func (r *Result) MissingKey() error { return r.of(template.ErrNoKey) }
+
+func (r *Result) of(class error) error {
+	if errors.Is(r.Err, class) {
+		return r.Err
+	}
+	return nil
+}
+
+// Failure is the error of an apply that went wrong.
+func (r *Result) Failure() error {
+	if r.Kept() {
+		return nil
+	}
+	return r.Err
+}
+
+// stagedName is the name of a file before it takes the place of its destination.
+var stagedName = regexp.MustCompile(`\.([^/\s:"]+)\.zkagent-new-[A-Z2-7]+`)
+
+// plainError is an error whose text names destinations: a staged file has another
+// name at each try, and the reader does not know it.
+type plainError struct {
+	error
+	text string
+}
+
+func (e *plainError) Error() string { return e.text }
+
+func (e *plainError) Unwrap() error { return e.error }
+
+// plain makes the text of an error name destinations.
+func plain(err error) error {
+	if err == nil || !stagedName.MatchString(err.Error()) {
+		return err
+	}
+	return &plainError{err, stagedName.ReplaceAllString(err.Error(), "$1")}
+}
+
+// Settle decides when a bundle whose inputs changed is applied. With no Min it
+// is at once (leading edge): what arrives during an apply is folded into the
+// next one. With Min it is when nothing has changed for Min, but never later
+// than Max after the first change.
+type Settle struct {
+	Min, Max time.Duration
+
+	first, last time.Time // zero: nothing is pending
+}
+
+// Note records a change at now.
+func (s *Settle) Note(now time.Time) {
+	if s.first.IsZero() {
+		s.first = now
+	}
+	s.last = now
+}
+
+// Pending reports whether a change waits.
+func (s *Settle) Pending() bool { return !s.first.IsZero() }
+
+// Due is when the pending change is to be applied.
+func (s *Settle) Due() time.Time {
+	if s.Min <= 0 {
+		return s.first
+	}
+	due := s.last.Add(s.Min)
+	if s.Max > 0 {
+		if latest := s.first.Add(max(s.Max, s.Min)); due.After(latest) {
+			return latest
+		}
+	}
+	return due
+}
+
+// Take forgets what was pending: it is being applied.
+func (s *Settle) Take() { s.first, s.last = time.Time{}, time.Time{} }

@@ -115,7 +115,7 @@ func lay(b bound, p *proc.Preview) error {
 	if err := os.MkdirAll(b.from, 0o750); err != nil { //nolint:forbidigo // in the agent's runtime directory
 		return err
 	}
-	if err := proc.CopyDir(b.to, b.from); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := proc.CopyDir(b.to, b.from, true); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	root, err := os.OpenRoot(b.from)
@@ -134,7 +134,7 @@ func lay(b bound, p *proc.Preview) error {
 			continue
 		}
 		f.Path, f.UID, f.GID = rel, -1, -1
-		if err := f.Put(root); err != nil {
+		if err := f.Put(root, true); err != nil {
 			return err
 		}
 	}

@@ -110,7 +110,6 @@ func (t *applying) preview() *proc.Preview {
 	return p
 }
 
-// runPreview runs a check in the preview of some files.
 func (t *applying) runPreview(ctx context.Context, cmd proc.Command, p *proc.Preview) error {
 	if unit := unitOf(t.job.Bundle.Config.Check); unit != "" {
 		return t.runLaid(ctx, unit, cmd, p)

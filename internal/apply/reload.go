@@ -3,12 +3,17 @@ package apply
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -21,9 +26,7 @@ type reloadRequest struct {
 	lists   [][]string // distinct argument lists
 	trigger command.Trigger
 	splay   time.Duration
-	zxids   map[string]int64 // the changes that a leader-only reload accounts for
-	digest  string           // of the files that are in place
-	repair  bool             // they are as before, after somebody else changed them
+	leader  command.LeaderReload // when the settings name an election
 	// restore puts the old files back; nil when there is nothing to restore.
 	restore func(failed error) error
 	done    chan error // size 1: the result
@@ -49,7 +52,6 @@ type ReloadStatus struct {
 	Error string       `json:"error,omitempty"`
 }
 
-// reloadQueue is the queue of one command.
 type reloadQueue struct {
 	key      string
 	expected int // applies in flight that may still ask
@@ -218,7 +220,7 @@ func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, commands fun
 	if req.cfg.Leader == "" {
 		return commands()
 	}
-	done, finish, err := r.engine.Fleet.BeginReload(ctx, command.LeaderReload{Bundle: req.bundle, Election: req.cfg.Leader, Zxids: req.zxids, Digest: req.digest, Repair: req.repair})
+	done, finish, err := r.engine.Fleet.BeginReload(ctx, req.leader)
 	if err != nil || done {
 		return err
 	}
@@ -226,3 +228,151 @@ func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, commands fun
 	finish(err)
 	return err
 }
+
+// retried runs one command, again with back-off as often as it may.
+func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string) error {
+	var err error
+	for try := 0; try <= req.cfg.Retry; try++ {
+		if try > 0 && !pace.Sleep(ctx, pace.Backoff(try, max(req.cfg.MinInterval, 500*time.Millisecond), 30*time.Second)) {
+			return context.Cause(ctx)
+		}
+		if err = r.once(ctx, req, args); err == nil {
+			return nil
+		}
+		if _, refused := errors.AsType[*refusedError](err); refused || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// once runs one command and, where the settings ask for it, waits until the
+// master has new workers.
+func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) error {
+	c := req.trigger.Command(req.cfg.Command, args)
+	c.Timeout = cmp.Or(max(req.cfg.Timeout, 0), DefaultReloadTimeout)
+	verification := req.cfg.Verify.verify()
+	run := r.engine.Options.Run
+	if leader := req.cfg.Leader; leader != "" {
+		run = func(ctx context.Context, c proc.Command) (proc.Result, error) {
+			return r.engine.Fleet.RunLeading(ctx, leader, c)
+		}
+	}
+	began := time.Now()
+	res, err := run(ctx, c)
+	took := time.Since(began)
+	if err != nil {
+		r.engine.Log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
+	} else {
+		r.engine.Log.Info("reload finished", "template", req.bundle, "code", res.Code, "took", took)
+		if verification != nil {
+			err = verification.wait(ctx)
+		}
+	}
+	s := ReloadStatus{At: began, Took: view.Seconds(took), Code: res.Code}
+	if err != nil {
+		s.Error = err.Error()
+	}
+	r.note(req.bundle, s)
+	return err
+}
+
+// note keeps the newest run of a bundle's command.
+func (r *reloads) note(bundle string, s ReloadStatus) {
+	var err error
+	if s.Error != "" {
+		err = &reloadError{s.Error, s.Code}
+	}
+	r.engine.Conds.Set(condition.ReloadFailed, bundle, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.runs == nil {
+		r.runs = map[string]ReloadStatus{}
+	}
+	r.runs[bundle] = s
+}
+
+// reloadError is why the newest run of a reload failed.
+type reloadError struct {
+	text string
+	code int
+}
+
+func (e *reloadError) Error() string   { return e.text }
+func (e *reloadError) ExitStatus() int { return e.code }
+
+// share notes the run of one bundle for another with the same command.
+func (r *reloads) share(from, to string) {
+	if s := r.newest(from); s != nil {
+		r.note(to, *s)
+	}
+}
+
+// newest is the newest run of a bundle's command; nil when there was none.
+func (r *reloads) newest(bundle string) *ReloadStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.runs[bundle]; ok {
+		return &s
+	}
+	return nil
+}
+
+// restore puts back the files of the failed requests that ask for it, and runs
+// the commands of all failed ones again. It notes in failed how each of them
+// ended. A request that keeps its files has succeeded when this run succeeds:
+// the program has read them.
+func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed map[*reloadRequest]error) {
+	var again []*reloadRequest
+	restored := map[*reloadRequest]error{} // the first error
+	for _, req := range batch {
+		first, bad := failed[req]
+		if !bad {
+			continue
+		}
+		if req.restore == nil {
+			again = append(again, req)
+			continue
+		}
+		if err := req.restore(first); err != nil {
+			failed[req] = &restoredError{err: fmt.Errorf("%w; restore files of %s: %w", first, req.bundle, err), stuck: true}
+			continue
+		}
+		restored[req] = first
+		req.content = restoredContent
+		req.leader.Digest = files.Digest([]byte("restored " + req.leader.Digest))
+		again = append(again, req)
+	}
+	if len(restored) == 0 {
+		return
+	}
+	second := r.all(ctx, again)
+	for _, req := range again {
+		first, back := restored[req]
+		switch err := second[req]; {
+		case back && err != nil:
+			// The program has not read the old files: the reload stays owed.
+			failed[req] = &restoredError{err: fmt.Errorf("%w; reload of the restored files: %w", first, err)}
+		case back:
+			failed[req] = &restoredError{err: first, clean: true}
+		case err == nil:
+			delete(failed, req)
+		}
+	}
+}
+
+// restoredError is a failed reload after which the old files are in use again.
+type restoredError struct {
+	err   error
+	clean bool // the reload of the old files succeeded: nothing is owed
+	stuck bool // the old files are not all back
+}
+
+func (e *restoredError) Error() string {
+	if e.clean {
+		return e.err.Error() + "; the old files are in use again"
+	}
+	return e.err.Error()
+}
+
+func (e *restoredError) Unwrap() error { return e.err }

@@ -14,7 +14,6 @@ import (
 	"github.com/zkagent/zkagent/template"
 )
 
-// output is one rendered file.
 type output struct {
 	Output
 
@@ -29,7 +28,6 @@ func (o *output) eachKey() string {
 	return o.each.Key
 }
 
-// outputKey names an output within its bundle.
 func outputKey(template int, each string) string { return fmt.Sprintf("%d\x00%s", template, each) }
 
 // render executes the templates whose inputs changed, and takes the others

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
@@ -24,7 +25,6 @@ import (
 // Not guaranteed: if the second reload fails too, the program may run with the new files
 // until a reload succeeds. That reload stays owed.
 
-// use puts the staged files in use: swap, check, reload.
 func (t *applying) use(ctx context.Context) error {
 	if err := t.swapAndCheck(ctx); err != nil {
 		return err
@@ -92,7 +92,6 @@ func (t *applying) settled(ctx context.Context) error {
 	return nil
 }
 
-// postCheck runs the post_check of a rolling reload, if there is one.
 func (t *applying) postCheck(ctx context.Context) error {
 	r := t.job.Bundle.Config.Reload
 	if r == nil || r.Rolling == nil || !r.Rolling.PostCheck.Set() {
@@ -205,7 +204,6 @@ func (t *applying) restore() func(failed error) error {
 	}
 }
 
-// reload asks for the reload and waits for it.
 func (t *applying) reload(ctx context.Context, restore func(failed error) error) error {
 	if t.job.key == "" {
 		return nil
@@ -221,10 +219,14 @@ func (t *applying) reload(ctx context.Context, restore func(failed error) error)
 	}
 	req := &reloadRequest{
 		bundle: t.name, content: content, cfg: cfg, lists: lists, trigger: t.trigger(command.EventReload), splay: t.job.Bundle.Config.Splay,
-		zxids: zxids(t.job.View, t.job.Bundle.Sources), restore: restore, done: make(chan error, 1),
+		restore: restore, done: make(chan error, 1),
 	}
 	if cfg.Leader != "" {
-		req.digest, req.repair = filesDigest(t.outputs), t.repairs()
+		// The apply repairs when it has put back what was rendered before.
+		repair := t.changed > 0 && !slices.ContainsFunc(t.outputs, func(o *output) bool { return o.new })
+		req.leader = command.LeaderReload{
+			Election: cfg.Leader, Bundle: t.name, Zxids: zxids(t.job.View, t.job.Bundle.Sources), Digest: filesDigest(t.outputs), Repair: repair,
+		}
 	}
 	t.submit(ctx, req)
 	select {

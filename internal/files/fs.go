@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
 )
 
@@ -132,7 +134,6 @@ func (d *directory) remove(name string) error {
 	return d.fs.do("remove", d.join(name), func() error { return d.root.Remove(name) })
 }
 
-// same reports whether two names are of one file.
 func (d *directory) same(a, b string) bool {
 	x, err := d.lstat(a)
 	if err != nil {
@@ -154,7 +155,6 @@ func (d *directory) sync() error {
 	})
 }
 
-// attributes are what a file has beside its bytes.
 type attributes struct {
 	mode     fs.FileMode
 	uid, gid int  // -1: as it comes
@@ -256,4 +256,41 @@ func statOf(info fs.FileInfo) *syscall.Stat_t {
 func trusted(info fs.FileInfo) bool {
 	uid := int(statOf(info).Uid)
 	return uid == 0 || uid == os.Geteuid()
+}
+
+// ids returns the numbers of a user and a group given by name or number; -1
+// for an empty name.
+func ids(owner, group string) (int, int, error) {
+	uid, err := id("owner", owner, func(name string) (string, error) {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return "", err
+		}
+		return u.Uid, nil
+	})
+	if err != nil {
+		return -1, -1, err
+	}
+	gid, err := id("group", group, func(name string) (string, error) {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return "", err
+		}
+		return g.Gid, nil
+	})
+	return uid, gid, err
+}
+
+func id(what, name string, lookup func(string) (string, error)) (int, error) {
+	if name == "" {
+		return -1, nil
+	}
+	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return int(n), nil
+	}
+	number, err := lookup(name)
+	if err != nil {
+		return -1, fmt.Errorf("%s %q: %w", what, name, err)
+	}
+	return strconv.Atoi(number)
 }

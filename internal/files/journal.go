@@ -37,7 +37,6 @@ const (
 	phaseRestore phase = "restore"
 )
 
-// entry is one file of a journal.
 type entry struct {
 	File    fileEntry `json:"file"`
 	Dir     string    `json:"dir"`

@@ -150,7 +150,6 @@ func regular(info fs.FileInfo) error {
 	return fmt.Errorf("%w but %s", ErrNotRegular, kindOf(info.Mode()))
 }
 
-// lstat says what stands at a name.
 func (d *directory) lstat(name string) (fs.FileInfo, error) {
 	return look(d.fs, "stat", d.join(name), func() (fs.FileInfo, error) { return d.root.Lstat(name) })
 }

@@ -78,7 +78,6 @@ func Unfinished(cfg TxConfig) ([]string, error) {
 	return list, errors.Join(append(errs, sweepCopies(cfg))...)
 }
 
-// sweepCopies removes copies of old files that no journal needs.
 func sweepCopies(cfg TxConfig) error {
 	d, err := openDirectory(cfg.FS, cfg.StateDir, SymlinkFollow)
 	if errors.Is(err, fs.ErrNotExist) {

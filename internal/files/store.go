@@ -2,8 +2,14 @@ package files
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 )
 
 // Store keeps one small value of the agent: in memory, and in a JSON file that the
@@ -103,4 +109,118 @@ func (m Map[V]) Set(name string, v V, how Write) error {
 		all[name] = v
 		return how
 	})
+}
+
+// Save replaces one of our own files: temporary file, sync, rename, sync of the
+// directory. The file has mode 0600 and survives a power loss. Save makes the
+// directory, and follows no link at the name. Files of users go through [Begin].
+func Save(path string, data []byte) error { return (*FS)(nil).Save(path, data) }
+
+// SaveJSON is [Save] of a value as JSON.
+func SaveJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return Save(path, append(data, '\n'))
+}
+
+// LoadJSON reads what [SaveJSON] wrote into v. Without the file v stays as it is.
+func LoadJSON(path string, v any) error {
+	data, err := readOwn(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// Note replaces one of our own files without a sync. A killed process leaves
+// the file whole; a power loss may bring the old one back.
+func Note(path string, data []byte) error { return (*FS)(nil).Note(path, data) }
+
+// Save is [Save] on a disk of a test.
+func (f *FS) Save(path string, data []byte) error { return f.replace(path, data, true) }
+
+// Note is [Note] on a disk of a test.
+func (f *FS) Note(path string, data []byte) error { return f.replace(path, data, false) }
+
+func (f *FS) replace(path string, data []byte, durable bool) error {
+	if err := f.makeOwn(filepath.Dir(path)); err != nil {
+		return err
+	}
+	d, err := openDirectory(f, filepath.Dir(path), SymlinkFollow)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	base := filepath.Base(path)
+	temp := tempName(base, "new")
+	err = d.write(temp, data, attributes{mode: 0o600, uid: -1, gid: -1}, !durable)
+	if err == nil {
+		err = d.rename(temp, base)
+	}
+	if err != nil {
+		_ = d.remove(temp)
+		return err
+	}
+	if !durable {
+		return nil
+	}
+	return d.sync()
+}
+
+// Append adds to the end of one of our own files, which must have size bytes, and
+// makes that durable. After an error or a power loss any part of data may be there.
+func Append(path string, size int64, data []byte) error { return (*FS)(nil).Append(path, size, data) }
+
+// Append is [Append] on a disk of a test.
+func (f *FS) Append(path string, size int64, data []byte) (err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0) //nolint:gosec // one of our own files
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := file.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	info, err := file.Stat()
+	if err == nil && info.Size() != size {
+		err = fmt.Errorf("%s has %d bytes, not the %d that were written", path, info.Size(), size)
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.do("write", path, func() error { _, err := file.Write(data); return err }); err != nil {
+		return err
+	}
+	return f.do("fsync", path, file.Sync)
+}
+
+// StateFile is a file of the agent below its state directory. The name of the
+// thing that it is about may hold any byte.
+func StateFile(stateDir, kind, name string) string {
+	return filepath.Join(stateDir, kind, Name(name)+".json")
+}
+
+// Name makes a name safe as a file name, and distinct from other names.
+func Name(name string) string {
+	const hex = "0123456789abcdef"
+	b := make([]byte, 0, len(name))
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+			b = append(b, c)
+		default:
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		}
+	}
+	return string(b)
 }

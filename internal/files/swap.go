@@ -35,7 +35,6 @@ func (s *Staged) swap() error {
 	return nil
 }
 
-// settle makes the swap durable.
 func (s *Staged) settle() error {
 	if !s.changed || s.inPlace() {
 		return nil
@@ -134,7 +133,6 @@ func (s *Staged) keepAs(name string, cfg TxConfig) error {
 	return err // The journal's sync of the directory makes its name durable.
 }
 
-// drop removes what was kept of the old file.
 func (s *Staged) drop() error {
 	if s.prev == "" {
 		return nil

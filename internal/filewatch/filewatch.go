@@ -82,7 +82,6 @@ func absolute(list []string) (files, dirs []string) { //nolint:nonamedreturns //
 	return files, dirs
 }
 
-// follow watches the directories that are not watched yet, and no others.
 func (w Watch) follow(n *fsnotify.Watcher, dirs []string) {
 	have := n.WatchList()
 	for _, d := range have {

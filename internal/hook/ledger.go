@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 // States of a ledger entry.
@@ -21,7 +24,6 @@ var errConflict = errors.New("ledger was changed by another")
 // errNotLeader says that the candidate's znode is gone: the write was refused.
 var errNotLeader = errors.New("not the leader any more")
 
-// entry is what the ledger knows about one run.
 type entry struct {
 	Zxid   int64     `json:"zxid,omitempty"`   // of a change
 	Digest string    `json:"digest,omitempty"` // of the content, for reloads of the files; former versions wrote none
@@ -94,3 +96,33 @@ func decodeRecord(data []byte) (record, error) {
 	}
 	return r, nil
 }
+
+// localLedger is the ledger of a hook that runs on every host: a file in the
+// state directory, or memory without one.
+type localLedger struct {
+	path string // empty: memory
+	mem  record
+}
+
+func (l *localLedger) load(context.Context) (record, error) {
+	if l.path == "" {
+		return l.mem.clone(), nil
+	}
+	var r record
+	if err := files.LoadJSON(l.path, &r); err != nil {
+		return record{}, fmt.Errorf("read ledger: %w", err)
+	}
+	return r, nil
+}
+
+func (l *localLedger) store(_ context.Context, r record) error {
+	if l.path == "" {
+		l.mem = r.clone()
+		return nil
+	}
+	return files.SaveJSON(l.path, r)
+}
+
+// ordered: a ZooKeeper that was replaced by an empty one counts its zxids from
+// the start again, and the state directory stays.
+func (*localLedger) ordered() bool { return false }

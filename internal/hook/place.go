@@ -17,7 +17,6 @@ type place struct {
 	scope    scope
 }
 
-// runningHook is one hook that runs.
 type runningHook struct {
 	cfg  Config
 	stop func() // ends it, and waits for its end
@@ -69,7 +68,6 @@ func same(a, b Config) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// start runs a hook.
 func (p *place) start(ctx context.Context, c Config) runningHook {
 	ctx, cancel := context.WithCancel(ctx)
 	runner := p.runner(c)
@@ -78,7 +76,6 @@ func (p *place) start(ctx context.Context, c Config) runningHook {
 	return runningHook{c, func() { cancel(); wg.Wait() }}
 }
 
-// runner makes the runner of one hook.
 func (p *place) runner(c Config) *runner {
 	r := &runner{engine: p.engine, cfg: c, scope: p.scope, log: p.engine.Log.With("component", "hook")}
 	var err error

@@ -87,7 +87,6 @@ func (r *runner) attempts(ctx context.Context, ev command.Trigger, slot time.Tim
 	return err
 }
 
-// once runs the command once and records it.
 func (r *runner) once(ctx context.Context, ev command.Trigger, slot time.Time, try int) error {
 	ev.Agent, ev.Name, ev.Term, ev.Hook = r.engine.Agent, r.cfg.Name, r.scope.term, true
 	args, err := r.cfg.Command.Args(command.Vars{})

@@ -223,7 +223,6 @@ func (r *runner) contentOf(u view.Update) string {
 	return c.digest
 }
 
-// content is the digest of a state.
 type content struct {
 	of     view.Update
 	digest string

@@ -21,7 +21,6 @@ const clockStep = 30 * time.Second
 // catch_up = "skip".
 const fresh = time.Minute
 
-// newRunID names one run.
 func newRunID() string { return uuid.NewString() }
 
 // baseline makes the first leader ever (or the first run on this host) begin
@@ -139,7 +138,6 @@ type slotRuns struct {
 	runs map[string]*slotRun
 }
 
-// slotRun is one run, until the next one begins after its end.
 type slotRun struct {
 	cancel context.CancelFunc
 	state  string // started, done or failed; empty: its end is not known
@@ -177,7 +175,6 @@ func (s *slotRuns) state(id string) string {
 	return ""
 }
 
-// stop ends the runs and waits for them.
 func (s *slotRuns) stop() {
 	s.mu.Lock()
 	for _, r := range s.runs {

@@ -17,10 +17,8 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// deposedLimit bounds on_deposed hooks with their retries.
 const deposedLimit = 10 * time.Minute
 
-// term is a term that this agent is in.
 type term struct {
 	ctx      context.Context // ends with the term
 	cancel   context.CancelFunc

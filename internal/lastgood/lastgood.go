@@ -25,7 +25,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// filesKept is how many files are kept.
 const filesKept = 5
 
 // changesAtLeast is how many bytes of changes a file may hold, however small the

@@ -166,7 +166,6 @@ func (w *Sweeper) sweep(ctx context.Context, s *session.Session, former []Settin
 	}
 }
 
-// delete does it once.
 func (w *Sweeper) delete(ctx context.Context, s *session.Session, former []Settings) error {
 	paths, err := owned(ctx, s)
 	if err != nil {
@@ -238,7 +237,6 @@ func (w *Sweeper) deleteAll(ctx context.Context, s *session.Session, paths []str
 	return nil
 }
 
-// has reports whether a unit may own the znode.
 func (w *Wanted) has(path string) bool {
 	dir, name := session.SplitPath(path)
 	if w.Paths[path] || slices.Contains(w.Dirs, dir) {

@@ -1,23 +1,27 @@
 package proc
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// groupAttr puts a child into a process group of its own.
 func groupAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// signalGroup sends sig to every process of the group that pid leads.
 func signalGroup(pid int, sig syscall.Signal) { _ = syscall.Kill(-pid, sig) }
 
 // endGroup sends stop, TERM when it is 0, to the group and KILL after grace unless exited is
 // closed before.
 func endGroup(pid int, stop syscall.Signal, grace time.Duration, exited <-chan struct{}) {
-	if stop == 0 {
-		stop = syscall.SIGTERM
-	}
-	signalGroup(pid, stop)
+	signalGroup(pid, cmp.Or(stop, syscall.SIGTERM))
 	// A stopped process would see TERM only when it is continued.
 	signalGroup(pid, syscall.SIGCONT)
 	timer := time.NewTimer(grace)
@@ -28,4 +32,88 @@ func endGroup(pid int, stop syscall.Signal, grace time.Duration, exited <-chan s
 		signalGroup(pid, syscall.SIGKILL)
 		<-exited
 	}
+}
+
+// killDescendants kills and reaps every child of this process, and the
+// children that come to it by that, for at most two seconds. It is for a
+// guard, which is a subreaper.
+func killDescendants() {
+	end := time.Now().Add(2 * time.Second)
+	for time.Now().Before(end) {
+		for _, pid := range children() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		if err == syscall.EINTR || pid > 0 {
+			continue
+		}
+		if err != nil {
+			return // ECHILD: no child is left.
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// children lists the processes whose parent is a thread of this one.
+func children() []int {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, t := range tasks {
+		data, err := os.ReadFile("/proc/self/task/" + t.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		for f := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// lockShared opens the file and takes a shared lock on it. The lock belongs to
+// the open file, which a guard inherits: it lasts as long as the guard.
+func lockShared(path string) (*os.File, error) { return lock(path, unix.LOCK_SH) }
+
+// Lock waits until nobody else has a lock on the file, and takes it. It ends with the file,
+// or the process. So a caller waits for all guards that were started with this file, by
+// this process or a previous one. waiting, unless nil, is called once when somebody has it.
+func Lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		f, err := lock(path, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return f, err
+		}
+		if waiting != nil {
+			waiting()
+			waiting = nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+// lock opens and locks a file, again after a signal.
+func lock(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600) //nolint:gosec // the path is the agent's own.
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
 }

@@ -123,7 +123,6 @@ func (g Guard) run(ctx context.Context, c Command, files *Streams) (Result, erro
 	return r, err
 }
 
-// guarded is one guard process as its starter sees it.
 type guarded struct {
 	*child
 	out     *output          // nil: of an attached command
@@ -164,7 +163,6 @@ func (g Guard) start(c Command, files *Streams) (*guarded, error) {
 	return run, nil
 }
 
-// send writes one line; a guard that is stopped must not block us.
 func (r *guarded) send(v any, patience time.Duration) error {
 	line, err := json.Marshal(v)
 	if err != nil {

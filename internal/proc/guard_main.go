@@ -42,7 +42,6 @@ func GuardMain() {
 	os.Exit(m.run())
 }
 
-// guardMain is the guard's side.
 type guardMain struct {
 	control *bufio.Reader
 	status  *json.Encoder

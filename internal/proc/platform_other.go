@@ -31,7 +31,7 @@ func previewHint() error { return nil }
 func previewMain() int { return 1 }
 
 // Put writes the file below root.
-func (f *PreviewFile) Put(*os.Root) error { return ErrUnsupported }
+func (f *PreviewFile) Put(*os.Root, bool) error { return ErrUnsupported }
 
 // CopyDir copies a directory.
-func CopyDir(string, string) error { return ErrUnsupported }
+func CopyDir(string, string, bool) error { return ErrUnsupported }

@@ -56,7 +56,6 @@ type previewSpec struct {
 	User bool     `json:"user"` // in a user namespace
 }
 
-// previewReport is its answer.
 type previewReport struct {
 	Error  string  `json:"error,omitempty"` // why there was no preview
 	Start  string  `json:"start,omitempty"` // why the command was not started

@@ -95,7 +95,6 @@ func previewMain() int {
 // maxPreviewDirs bounds the directories of one preview: each is a few mounts.
 const maxPreviewDirs = 256
 
-// previewDir is one directory whose files change.
 type previewDir struct {
 	path  string   // without links
 	orig  *os.File // the directory itself, whatever covers it
@@ -234,7 +233,7 @@ func (s *previewSpec) cover(d *previewDir, mounts []string) error {
 		err = unix.Mount("overlay", d.path, "overlay", unix.MS_NODEV|unix.MS_NOSUID, options)
 	}
 	if err != nil {
-		if copyErr := copyTree(fmt.Sprintf("/proc/self/fd/%d", d.orig.Fd()), "upper", s.User); copyErr != nil {
+		if copyErr := CopyDir(fmt.Sprintf("/proc/self/fd/%d", d.orig.Fd()), "upper", s.User); copyErr != nil {
 			return fmt.Errorf("overlay: %w; copy instead: %w", err, copyErr)
 		}
 		return unix.Mount("upper", d.path, "", unix.MS_BIND, "")
@@ -310,15 +309,15 @@ func (d *previewDir) write(user bool) error {
 		}
 	}
 	for _, f := range d.files {
-		if err := f.put(root, user); err != nil {
+		if err := f.Put(root, user); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// put makes one file as it will be.
-func (f *PreviewFile) put(root *os.Root, user bool) error {
+// Put writes the file below root, where its path begins; for a user without its owner.
+func (f *PreviewFile) Put(root *os.Root, user bool) error {
 	if err := root.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -349,15 +348,9 @@ func (f *PreviewFile) put(root *os.Root, user bool) error {
 // maxCopied bounds the files of a directory that is copied.
 const maxCopied = 20_000
 
-// Put writes the file below root, where its path begins.
-func (f *PreviewFile) Put(root *os.Root) error { return f.put(root, true) }
-
-// CopyDir copies what this process can read of a directory, without owners. It bounds the
-// number of files.
-func CopyDir(from, to string) error { return copyTree(from, to, true) }
-
-// copyTree copies a directory, for a kernel without overlays.
-func copyTree(from, to string, user bool) error {
+// CopyDir copies what this process can read of a directory, for a user without owners. It
+// bounds the number of files.
+func CopyDir(from, to string, user bool) error {
 	src, err := os.OpenRoot(from)
 	if err != nil {
 		return err
@@ -412,7 +405,7 @@ func copyEntry(src, dst *os.Root, name string, e fs.DirEntry, user bool) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		f.UID, f.GID = int(st.Uid), int(st.Gid)
 	}
-	return f.put(dst, user)
+	return f.Put(dst, user)
 }
 
 // mountPoints lists what is mounted, parents first.

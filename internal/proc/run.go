@@ -105,7 +105,6 @@ func build(c Command) *exec.Cmd {
 	return cmd
 }
 
-// output reads what a command writes.
 type output struct {
 	*tail
 	r  *os.File
@@ -129,8 +128,7 @@ func start(cmd *exec.Cmd, c Command) (*output, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	o := &output{tail: newTail(c.OutputLimit), r: r}
-	o.tee = c.Tee
+	o := &output{tail: &tail{tee: c.Tee, limit: cmp.Or(max(c.OutputLimit, 0), DefaultOutputLimit)}, r: r}
 	o.wg.Go(func() { _, _ = io.Copy(o.tail, r) })
 	return o, nil
 }
@@ -214,4 +212,50 @@ func plain(err error) error {
 		return e.Err
 	}
 	return err
+}
+
+// tail keeps the last bytes of what is written to it. It is safe for
+// concurrent use.
+type tail struct {
+	tee io.Writer // set before the first write
+
+	mu    sync.Mutex // mu guards everything below.
+	limit int
+	buf   []byte
+	lost  int64
+}
+
+// Write implements io.Writer; it never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	if t.tee != nil {
+		_, _ = t.tee.Write(p)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	// Twice the limit is kept before cutting, so that a flood of small
+	// writes does not move the whole buffer each time.
+	if over := len(t.buf) - t.limit; over > 0 && len(t.buf) > 2*t.limit {
+		t.cut(over)
+	}
+	return len(p), nil
+}
+
+func (t *tail) cut(over int) {
+	t.lost += int64(over)
+	t.buf = append(t.buf[:0], t.buf[over:]...)
+}
+
+// text returns what is kept, behind a note about what is not, and the number
+// of bytes that are not.
+func (t *tail) text() (string, int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if over := len(t.buf) - t.limit; over > 0 {
+		t.cut(over)
+	}
+	if t.lost == 0 {
+		return string(t.buf), 0
+	}
+	return fmt.Sprintf("[%d bytes cut]\n%s", t.lost, t.buf), t.lost
 }

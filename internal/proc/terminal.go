@@ -90,7 +90,6 @@ func (t *terminal) resume() {
 	}
 }
 
-// release returns the terminal to the caller.
 func (t *terminal) release() {
 	if t == nil {
 		return

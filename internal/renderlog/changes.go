@@ -22,7 +22,6 @@ func Changes(old, now *view.View, sources []view.Source) []string {
 	return list
 }
 
-// changeWords says how a source has changed.
 func changeWords(a, b view.Update) string {
 	switch b := b.(type) {
 	case *view.Tree:

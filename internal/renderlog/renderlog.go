@@ -22,7 +22,6 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 )
 
-// maxRecords bounds the number of records of a bundle.
 const maxRecords = 100
 
 // Record is one apply that changed files, or failed.

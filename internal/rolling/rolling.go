@@ -22,6 +22,7 @@
 package rolling
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,7 +68,6 @@ type Halt struct {
 	Time   time.Time `json:"time"`
 }
 
-// maxReason bounds the reason of a halt.
 const maxReason = 512
 
 // Config describes one host's part.
@@ -91,9 +91,7 @@ type Permit struct {
 
 // Acquire waits until this host may start.
 func Acquire(ctx context.Context, s *session.Session, cfg Config) (*Permit, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Halted == nil {
 		cfg.Halted = func(*Halt) {}
 	}
@@ -117,7 +115,7 @@ func Acquire(ctx context.Context, s *session.Session, cfg Config) (*Permit, erro
 		if err == nil {
 			return p, nil
 		}
-		if failed := p.giveBack(ctx); failed != nil {
+		if failed := p.releaseLease(ctx); failed != nil {
 			cfg.Logger.Warn("cannot return the permit", "template", cfg.Bundle, "err", failed)
 		}
 		if !errors.Is(err, session.ErrNodeExists) {
@@ -151,10 +149,10 @@ func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
 			return nil
 		}
 		h, err := read(ctx, s, path(cfg.Bundle)+haltEnd)
+		if h != nil {
+			cfg.Halted(h)
+		}
 		if err == nil {
-			if h != nil {
-				cfg.Halted(h)
-			}
 			err = s.WaitAny(ctx, watch)
 		}
 		watch.Stop()
@@ -169,12 +167,12 @@ func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
 // moment: without the halt other hosts would put the same files in use.
 func (p *Permit) Release(ctx context.Context, sessions func(context.Context) (*session.Session, error), failed *Halt) error {
 	if failed == nil {
-		return p.giveBack(ctx)
+		return p.releaseLease(ctx)
 	}
 	for failures := 1; ; failures++ {
 		err := p.halt(ctx, sessions, failed)
 		if err == nil {
-			return p.giveBack(ctx)
+			return p.releaseLease(ctx)
 		}
 		err = fmt.Errorf("halt the rolling reload of %s: %w", p.cfg.Bundle, err)
 		if failures == 1 {
@@ -198,7 +196,7 @@ func (p *Permit) halt(ctx context.Context, sessions func(context.Context) (*sess
 	return Stop(ctx, s, *failed)
 }
 
-func (p *Permit) giveBack(ctx context.Context) error {
+func (p *Permit) releaseLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.Timeout())
 	defer cancel()
 	if err := p.hold.Release(ctx); !errors.Is(err, recipe.ErrNotHeld) {
@@ -218,7 +216,7 @@ func Stop(ctx context.Context, s *session.Session, h Halt) error {
 		return err
 	}
 	for {
-		lifted, err := Past(ctx, s)
+		lifted, err := LiftedHalts(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -246,7 +244,6 @@ func read(ctx context.Context, s *session.Session, path string) (*Halt, error) {
 	return h, err
 }
 
-// readAt returns a halt and its stat.
 func readAt(ctx context.Context, s *session.Session, path string) (*Halt, session.Stat, error) {
 	data, st, err := s.Get(ctx, path)
 	if err != nil {
@@ -293,12 +290,11 @@ type Lifted struct {
 	At time.Time `json:"at"`
 }
 
-// past is the data of Root.
-type past struct {
+// liftedHalts is the data of Root.
+type liftedHalts struct {
 	Lifted []Lifted `json:"lifted"` // oldest first
 }
 
-// maxLifted bounds the lifted halts that are noted.
 const maxLifted = 20
 
 // Clear lifts the halt of a bundle, and notes who did. Without a halt the error
@@ -313,7 +309,7 @@ func Clear(ctx context.Context, s *session.Session, bundle, by string) error {
 		if err != nil {
 			return err
 		}
-		p, root, err := readPast(ctx, s)
+		p, root, err := readLifted(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -331,21 +327,21 @@ func Clear(ctx context.Context, s *session.Session, bundle, by string) error {
 	}
 }
 
-// Past returns the newest halts that were lifted, oldest first.
-func Past(ctx context.Context, s *session.Session) ([]Lifted, error) {
-	p, _, err := readPast(ctx, s)
+// LiftedHalts returns the latest halts that were lifted, oldest first.
+func LiftedHalts(ctx context.Context, s *session.Session) ([]Lifted, error) {
+	p, _, err := readLifted(ctx, s)
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, nil
 	}
 	return p.Lifted, err
 }
 
-// readPast reads the lifted halts. Data of another tool count as none.
-func readPast(ctx context.Context, s *session.Session) (past, session.Stat, error) {
-	var p past
+// readLifted reads the lifted halts. Data of another tool count as none.
+func readLifted(ctx context.Context, s *session.Session) (liftedHalts, session.Stat, error) {
+	var p liftedHalts
 	data, st, err := s.Get(ctx, Root)
 	if err == nil && json.Unmarshal(data, &p) != nil {
-		p = past{}
+		p = liftedHalts{}
 	}
 	return p, st, err
 }

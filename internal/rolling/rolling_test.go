@@ -268,7 +268,7 @@ func TestClear_KeepsWho(t *testing.T) {
 					t.Errorf("without a halt: %v", err)
 				}
 			}
-			list, err := Past(t.Context(), desk)
+			list, err := LiftedHalts(t.Context(), desk)
 			if err != nil || len(list) != maxLifted {
 				t.Fatalf("%d are noted, %v", len(list), err)
 			}

@@ -73,7 +73,6 @@ func (n *Notifier) Stopping(status string, extend time.Duration) error {
 // Watchdog says that we are making progress.
 func (n *Notifier) Watchdog() error { return n.Send("WATCHDOG=1") }
 
-// statusLine keeps a status to one line.
 func statusLine(s string) string {
 	return "STATUS=" + strings.ReplaceAll(s, "\n", " ")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -21,6 +22,7 @@ type Output struct {
 	Destination string
 	Config      *FileConfig
 	Data        []byte
+	Gone        bool // an apply removes the file; it has no Config and no Data
 }
 
 // Try renders and checks a bundle for a vote, and leaves no trace. A group that is
@@ -31,16 +33,8 @@ func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
 	return err
 }
 
-// Planned is a file that an apply would change. Data is nil for one that would be
-// removed.
-type Planned struct {
-	Output
-
-	Gone bool
-}
-
 // Plan is Try that also returns the files that would change.
-func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Planned, error) {
+func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Output, error) {
 	if err := e.recovery(ctx, b.Config.Name); err != nil {
 		return nil, err // Its sweep would take away what is staged here.
 	}
@@ -57,7 +51,7 @@ func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Planned, e
 	if err == nil {
 		err = t.takenError()
 	}
-	var changes []Planned
+	var changes []Output
 	if err == nil && (t.tx.Changed() || len(t.later) > 0) {
 		changes = t.changes()
 		if err = t.check(ctx, false); t.withoutPreview(err) || err == nil && t.at == atSwapped {
@@ -70,16 +64,12 @@ func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Planned, e
 }
 
 // wrote are the files of an apply that has succeeded.
-func (t *applying) wrote(err error) []Planned {
+func (t *applying) wrote(err error) []Output {
 	switch {
 	case err != nil || t.tx == nil:
 		return nil
 	case t.job.First && t.job.Mode == ModeView:
-		var list []Planned
-		for _, o := range t.outputs {
-			list = append(list, Planned{Output: o.Output})
-		}
-		return list
+		return t.rendered()
 	case t.changed == 0:
 		return nil
 	}
@@ -87,19 +77,19 @@ func (t *applying) wrote(err error) []Planned {
 }
 
 // changes are the staged files that differ from those in place.
-func (t *applying) changes() []Planned {
-	var list []Planned
+func (t *applying) changes() []Output {
+	var list []Output
 	for i, s := range t.tx.Files() {
 		switch {
 		case !s.Changed():
 		case i < len(t.staged):
-			list = append(list, Planned{Output: t.staged[i].Output})
+			list = append(list, t.staged[i].Output)
 		default: // Removals come last.
-			list = append(list, Planned{Output: Output{Destination: s.Destination()}, Gone: true})
+			list = append(list, Output{Destination: s.Destination(), Gone: true})
 		}
 	}
 	for _, f := range t.later {
-		list = append(list, Planned{Output: f.Output})
+		list = append(list, f.Output)
 	}
 	return list
 }
@@ -119,11 +109,16 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 	if err := t.render(ctx); err != nil {
 		return nil, nil, err
 	}
-	list := make([]Output, 0, len(t.outputs))
-	for _, o := range t.outputs {
-		list = append(list, o.Output)
+	return t.rendered(), t.gone, nil
+}
+
+// rendered are all files that the bundle renders now.
+func (t *applying) rendered() []Output {
+	list := make([]Output, len(t.outputs))
+	for i, o := range t.outputs {
+		list[i] = o.Output
 	}
-	return list, t.gone, nil
+	return list
 }
 
 // Once renders, stages, checks and swaps a bundle, and reloads nothing. It
@@ -180,4 +175,84 @@ func Lines(old, now []byte) (added, removed int) { //nolint:nonamedreturns // tw
 		added, removed = added+max(n, 0), removed+max(-n, 0)
 	}
 	return added, removed
+}
+
+// Blamed is one file with where each byte of it came from.
+type Blamed struct {
+	*template.Blame
+
+	Destination string
+	Config      *FileConfig
+	Template    string // path of the template file, or its name
+}
+
+// Blame renders the files of a bundle that match, says where each byte of them
+// comes from, and touches nothing. An element of for_each that makes another
+// file is not executed.
+func (b *parsed) Blame(ctx context.Context, v view.View, match func(destination string, cfg *FileConfig) bool, missing string) ([]Blamed, error) {
+	job := Job{Bundle: b.fresh(), View: v}
+	elements, err := job.elements()
+	if err != nil {
+		return nil, err
+	}
+	var list []Blamed
+	for _, f := range b.templates {
+		for _, e := range elements {
+			dest, err := f.cfg.Path(e)
+			if err != nil {
+				return nil, err
+			}
+			if !match(dest, &f.cfg) {
+				continue
+			}
+			o := template.BlameOptions{Each: e, Missing: missing}
+			if b.Config.ForEach != nil {
+				o.ForEach = *b.Config.ForEach
+			}
+			blame, err := f.tmpl.Blame(ctx, &v, o)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", dest, err)
+			}
+			list = append(list, Blamed{blame, dest, &f.cfg, f.tmpl.Name()})
+		}
+	}
+	return list, nil
+}
+
+// Makes reports whether the bundle may make a file that a user named, before the
+// elements of its for_each are known.
+func (b *parsed) Makes(name, path string) bool {
+	match := b.Match(name, path)
+	for _, f := range b.templates {
+		dest := ""
+		if b.Config.ForEach == nil {
+			dest, _ = f.cfg.Path(nil)
+		}
+		if match(dest, &f.cfg) {
+			return true
+		}
+	}
+	return false
+}
+
+// Writes reports whether the path is the destination of a template of the bundle, or
+// of an element of its for_each, as far as the record says which files were written.
+func (e *Engine) Writes(b *Bundle, path string) bool {
+	if b.Config.ForEach != nil {
+		_, ok := e.loadWritten(e.StateDir, b.Config.Name)[path]
+		return ok
+	}
+	return slices.ContainsFunc(b.templates, func(f *file) bool {
+		dest, err := f.cfg.Path(nil)
+		return err == nil && dest == path
+	})
+}
+
+// Match returns what chooses the files of a bundle by a name that a user gave: the
+// name of the bundle or of one of its templates, or the path of the file or of the
+// template. path is the name in the working directory of the user, as an absolute path.
+func (b *parsed) Match(name, path string) func(destination string, cfg *FileConfig) bool {
+	return func(destination string, cfg *FileConfig) bool {
+		return destination == path || cfg.Source == path || name == b.Config.Name || name == cfg.Name || name == b.Config.Name+"/"+cfg.Name
+	}
 }

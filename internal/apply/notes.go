@@ -1,9 +1,12 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/proc"
 )
 
 // A reload command may end the agent: it kills the agent's process, or the machine's
@@ -95,13 +98,11 @@ func (a attempts) refuse(bundle string) error {
 	return a.Set(bundle, attempt{Content: restoredContent, Refused: a.content(bundle)}, files.WriteNote)
 }
 
-// refused reports whether the content was refused.
 func (a attempts) refused(bundle string, content func() string) bool {
 	n, _ := a.Get(bundle)
 	return n.Refused != "" && n.Refused == content()
 }
 
-// forget forgets everything: the process stops in good order.
 func (a attempts) forget() error {
 	return a.Change(func(all map[string]attempt) files.Write {
 		if len(all) == 0 {
@@ -134,4 +135,115 @@ func (t *applying) content() string {
 		return t.attempts.content(t.name)
 	}
 	return files.Digest([]byte(t.job.key + "\n" + filesDigest(t.outputs)))
+}
+
+// pendingReloads are the bundles whose files are in place and whose reload has not
+// succeeded: written before the swap, removed after the reload, so that the next process
+// makes up for one that dies in between.
+type pendingReloads struct{ files.Map[pendingReload] }
+
+type pendingReload struct {
+	Since    time.Time `json:"since"`
+	Restored bool      `json:"restored,omitempty"` // of old files that came back
+}
+
+// add notes that the bundle's reload is pending: of new files, or of restored ones.
+func (p pendingReloads) add(bundle string, restored bool) error {
+	return p.Change(func(all map[string]pendingReload) files.Write {
+		r, ok := all[bundle]
+		if ok && r.Restored == restored {
+			return files.WriteNothing
+		}
+		if r.Restored = restored; !ok {
+			r.Since = time.Now()
+		}
+		all[bundle] = r
+		return files.WriteSave
+	})
+}
+
+// clear notes that no reload of the bundle is pending any more. A crash of the host may
+// bring the note back when it was the last one: that costs one reload.
+func (p pendingReloads) clear(bundle string) error {
+	return p.Change(func(all map[string]pendingReload) files.Write {
+		if _, ok := all[bundle]; !ok {
+			return files.WriteNothing
+		}
+		delete(all, bundle)
+		if len(all) > 0 {
+			return files.WriteSave
+		}
+		return files.WriteNote
+	})
+}
+
+func (p pendingReloads) has(bundle string) bool {
+	_, ok := p.Get(bundle)
+	return ok
+}
+
+func (p pendingReloads) restored(bundle string) bool {
+	r, _ := p.Get(bundle)
+	return r.Restored
+}
+
+// Halt is a failure of this host that halts a rolling reload on all hosts.
+type Halt struct {
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
+}
+
+// Halts returns the failures, by bundle, for which the other hosts are not halted yet.
+//
+// A failure is written before the old files come back, and removed when the halt stands in
+// ZooKeeper: a host that is killed in between halts the others at its next start.
+func (e *Engine) Halts() map[string]Halt { return e.halts.All() }
+
+// Halted notes that the other hosts are halted for a failure of [Engine.Halts].
+func (e *Engine) Halted(bundle string, h Halt) {
+	err := e.halts.Change(func(all map[string]Halt) files.Write {
+		if noted, ok := all[bundle]; !ok || !noted.Time.Equal(h.Time) {
+			return files.WriteNothing
+		}
+		delete(all, bundle)
+		return files.WriteSave
+	})
+	if err != nil {
+		e.Log.Warn("cannot remove the note of a failed rolling reload", "template", bundle, "err", err)
+	}
+}
+
+// halt notes that this host has failed in its turn of a rolling reload. It comes
+// before the old files do: a process that is killed then still halts the others.
+func (t *applying) halt(failed error) {
+	if t.release == nil || t.failed != nil || failed == nil {
+		return
+	}
+	t.failed = &Halt{Reason: public(failed).Error(), Time: time.Now().UTC()}
+	if err := t.halts.Set(t.name, *t.failed, files.WriteSave); err != nil {
+		t.Log.Warn("cannot note that the rolling reload failed: if the agent is killed now, the other hosts go on", "template", t.name, "err", err)
+	}
+}
+
+// releasePermit returns the permit, and halts the other hosts after a failure.
+func (t *applying) releasePermit() {
+	if t.release == nil {
+		return
+	}
+	if err := t.release(t.failed); err == nil && t.failed != nil {
+		t.Halted(t.name, *t.failed)
+	}
+	t.release, t.failed = nil, nil
+}
+
+// public is what everybody who may read ZooKeeper may know of a failure: how a
+// command ended, and not what it printed.
+func public(failed error) error {
+	e, ok := errors.AsType[*proc.ExitError](failed)
+	if !ok {
+		return failed
+	}
+	quiet := *e
+	quiet.Result.Output = ""
+	return &quiet
 }
