@@ -68,7 +68,23 @@ func runBlame(ctx context.Context, g *globals, name string, o blameOptions) erro
 	if err != nil {
 		return err
 	}
-	return printBlame(&g.Console, files)
+	if g.IsJSON() {
+		return term.PrintList(&g.Console, "files", files)
+	}
+	for i, f := range files {
+		if i > 0 {
+			g.Printf("\n")
+		}
+		if f.Missing != nil {
+			printMissing(&g.Console, f)
+		} else {
+			printBlamed(&g.Console, f)
+		}
+		for _, note := range f.Notes {
+			g.Say("%s: %s", f.Path, note)
+		}
+	}
+	return nil
 }
 
 func (o *blameOptions) query(name string) (blame.Query, error) {
@@ -139,26 +155,6 @@ func blameFiles(ctx context.Context, g *globals, q blame.Query, o blameOptions) 
 // withErrors returns the wanted bundles and those that cannot be parsed.
 func withErrors(all, wanted []*apply.Bundle) []*apply.Bundle {
 	return slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err == nil && !slices.Contains(wanted, b) })
-}
-
-func printBlame(console *term.Console, files []*blame.File) error {
-	if console.IsJSON() {
-		return term.PrintList(console, "files", files)
-	}
-	for i, f := range files {
-		if i > 0 {
-			console.Printf("\n")
-		}
-		if f.Missing != nil {
-			printMissing(console, f)
-		} else {
-			printBlamed(console, f)
-		}
-		for _, note := range f.Notes {
-			console.Say("%s: %s", f.Path, note)
-		}
-	}
-	return nil
 }
 
 // printBlamed prints each line, and below it the values and the reasons.

@@ -201,33 +201,29 @@ every vote check against the same one. --schema checks against a file instead,
 before it is published. Exit 1 when the tree violates the schema.`,
 		Args: cobra.ExactArgs(1),
 		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-			return checkSchema(ctx, &g.Console, s, t, file)
+			keys, _, err := keysInUse(ctx, s, t)
+			if err != nil {
+				return err
+			}
+			schema, own := keys[config.SchemaKey]
+			switch {
+			case file != "":
+				if schema, err = os.ReadFile(file); err != nil {
+					return err
+				}
+			case !own:
+				return fail(exitFailed, fmt.Errorf("%s has no schema", t.name), "a key "+config.SchemaKey+" in the tree is one")
+			}
+			if err := config.CheckSchema(schema, treeOf(t, keys)); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			if file == "" {
+				g.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
+			}
+			g.Say("%s: the tree in use satisfies the schema", t.name)
+			return nil
 		}),
 	}
 	c.Flags().StringVar(&file, "schema", "", "check against this file")
 	return c
-}
-
-func checkSchema(ctx context.Context, console *term.Console, s *session.Session, t target, file string) error {
-	keys, _, err := keysInUse(ctx, s, t)
-	if err != nil {
-		return err
-	}
-	schema, own := keys[config.SchemaKey]
-	switch {
-	case file != "":
-		if schema, err = os.ReadFile(file); err != nil {
-			return err
-		}
-	case !own:
-		return fail(exitFailed, fmt.Errorf("%s has no schema", t.name), "a key "+config.SchemaKey+" in the tree is one")
-	}
-	if err := config.CheckSchema(schema, treeOf(t, keys)); err != nil {
-		return fmt.Errorf("%s: %w", t.name, err)
-	}
-	if file == "" {
-		console.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
-	}
-	console.Say("%s: the tree in use satisfies the schema", t.name)
-	return nil
 }

@@ -98,7 +98,11 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 				key := strings.TrimPrefix(args[1], "/")
 				err := printKey(ctx, &g.Console, s, t, int64(version), key)
 				if errors.Is(err, config.ErrNoKey) {
-					return noKey(ctx, s, t, int64(version), key, err)
+					tree, unread := readTree(ctx, s, t, int64(version))
+					if unread != nil {
+						return err
+					}
+					return fail(exitFailed, err, t.name+" has "+listed(key, slices.Collect(maps.Keys(valuesOf(tree)))))
 				}
 				return err
 			}
@@ -138,15 +142,6 @@ func printKey(ctx context.Context, console *term.Console, s *session.Session, t 
 		return console.PrintJSON("value", string(value))
 	}
 	return console.Data(value)
-}
-
-// noKey adds the keys that exist to the error of a missing one.
-func noKey(ctx context.Context, s *session.Session, t target, version int64, key string, missing error) error {
-	tree, err := readTree(ctx, s, t, version)
-	if err != nil {
-		return missing
-	}
-	return fail(exitFailed, missing, t.name+" has "+listed(key, slices.Collect(maps.Keys(valuesOf(tree)))))
 }
 
 func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {

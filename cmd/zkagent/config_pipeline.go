@@ -70,16 +70,50 @@ func refusePipeline(ctx context.Context, s *session.Session, t target, p *pipeli
 // sendPipeline publishes in the way that the flags choose.
 func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, p *pipeline) error {
 	if p.roll.rollout {
-		return publishByRollout(ctx, g, s, t, cfg, &p.roll, p.replace)
+		how, err := p.roll.rolloutConfig()
+		if err != nil {
+			return err
+		}
+		how.Replace, cfg.Author = p.replace, userName()
+		proposed, err := fleet.PublishByRollout(ctx, s, cfg, how)
+		return afterProposal(ctx, g, s, t, &p.roll, proposed, err)
 	}
-	return publishAtOnce(ctx, g, s, t, cfg, p.emergency)
+	if p.emergency {
+		if err := confirmName(ctx, g, s, t); err != nil {
+			return err
+		}
+	}
+	cfg.Emergency = p.emergency
+	r, err := fleet.Publish(ctx, s, cfg)
+	if err != nil {
+		return explainRollout(ctx, s, t, err)
+	}
+	return printPublished(&g.Console, "published", t, r)
 }
 
 // explainRollout adds hints to the errors of publishing with or past a rollout.
 func explainRollout(ctx context.Context, s *session.Session, t target, err error) error {
 	switch {
 	case errors.Is(err, fleet.ErrOpen):
-		return openError(ctx, s, err, t)
+		hints := []string{"\"zkagent rollout status " + t.name + "\" shows it"}
+		name, missing := fleet.Current(ctx, s, t.path)
+		if missing != nil {
+			return fail(exitTemporary, err, hints...)
+		}
+		if state, unknown := fleet.Head(ctx, s, t.path, name); unknown == nil {
+			switch phase := state.Phase(); {
+			case phase == fleet.PhaseHalted:
+				hints = append(hints, haltedHints(t, state)...)
+				hints = append(hints, "\"zkagent config publish DIR "+t.name+" --rollout --replace\" takes its place")
+			case phase == fleet.PhaseRefused:
+				hints = append(hints, haltedHints(t, state)...)
+			case state.Gate.State == fleet.GateOpen:
+				hints = append(hints, "\"zkagent rollout rollback "+t.name+"\" goes back, and ends it")
+			default:
+				hints = append(hints, "nothing has changed yet: \"zkagent rollout abort "+t.name+"\" ends it")
+			}
+		}
+		return fail(exitTemporary, err, append(hints, "a publish with --emergency goes past it on all hosts at once")...)
 	case errors.Is(err, fleet.ErrVoting):
 		return fail(exitFailed, err, "\"zkagent rollout abort "+t.name+"\" ends it")
 	case errors.Is(err, fleet.ErrNobody):
@@ -88,29 +122,6 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 		return fail(exitFailed, err)
 	}
 	return err
-}
-
-// openError adds hints about the open rollout: what can be done in its phase.
-func openError(ctx context.Context, s *session.Session, err error, t target) error {
-	hints := []string{"\"zkagent rollout status " + t.name + "\" shows it"}
-	name, missing := fleet.Current(ctx, s, t.path)
-	if missing != nil {
-		return fail(exitTemporary, err, hints...)
-	}
-	if state, unknown := fleet.Head(ctx, s, t.path, name); unknown == nil {
-		switch phase := state.Phase(); {
-		case phase == fleet.PhaseHalted:
-			hints = append(hints, haltedHints(t, state)...)
-			hints = append(hints, "\"zkagent config publish DIR "+t.name+" --rollout --replace\" takes its place")
-		case phase == fleet.PhaseRefused:
-			hints = append(hints, haltedHints(t, state)...)
-		case state.Gate.State == fleet.GateOpen:
-			hints = append(hints, "\"zkagent rollout rollback "+t.name+"\" goes back, and ends it")
-		default:
-			hints = append(hints, "nothing has changed yet: \"zkagent rollout abort "+t.name+"\" ends it")
-		}
-	}
-	return fail(exitTemporary, err, append(hints, "a publish with --emergency goes past it on all hosts at once")...)
 }
 
 func confirmName(ctx context.Context, g *globals, s *session.Session, t target) error {
@@ -132,16 +143,6 @@ func confirmName(ctx context.Context, g *globals, s *session.Session, t target) 
 	return err
 }
 
-func publishByRollout(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, roll *strategyFlags, replace bool) error {
-	how, err := roll.rolloutConfig()
-	if err != nil {
-		return err
-	}
-	how.Replace, cfg.Author = replace, userName()
-	p, err := fleet.PublishByRollout(ctx, s, cfg, how)
-	return afterProposal(ctx, g, s, t, roll, p, err)
-}
-
 // afterProposal follows a rollout that was proposed, or says why none was.
 func afterProposal(ctx context.Context, g *globals, s *session.Session, t target, roll *strategyFlags, p fleet.Proposed, err error) error {
 	switch {
@@ -152,7 +153,8 @@ func afterProposal(ctx context.Context, g *globals, s *session.Session, t target
 	}
 	g.Say("%s: proposed v%d as %s to %s%s", t.name, p.Version, p.Rollout, term.Count(p.Hosts, "agent"), besides(p.Maintenance))
 	if roll.detach {
-		return printDetached(&g.Console, t, p.Rollout, p.Result)
+		g.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
+		return g.PrintResult("proposed", map[string]any{"rollout": p.Rollout, "version": p.Version}, "%s\n", p.Rollout)
 	}
 	return followRollout(ctx, g, s, t, p.Rollout)
 }
@@ -268,10 +270,4 @@ func besides(maintenance int) string {
 		return ""
 	}
 	return fmt.Sprintf(" (%d more in maintenance)", maintenance)
-}
-
-// printDetached prints the name of the proposed rollout, which continues by itself.
-func printDetached(console *term.Console, t target, name string, r fleet.Result) error {
-	console.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
-	return console.PrintResult("proposed", map[string]any{"rollout": name, "version": r.Version}, "%s\n", name)
 }

@@ -188,7 +188,14 @@ func (p *planned) refused(t target) error {
 	if p.Refused != nil || p.fleet == nil {
 		return explain(p.Refused, t)
 	}
-	return outcome(p.fleet)
+	if n := len(p.fleet.Refused) + len(p.fleet.Silent); n > 0 {
+		return fail(exitFailed, fmt.Errorf("%d of %s refused the version or did not answer", n, term.Count(p.fleet.Hosts, "host")))
+	}
+	if n := len(p.fleet.Unchecked); n > 0 {
+		return fail(exitFailed, fmt.Errorf("%d of %s did not run their checks", n, term.Count(p.fleet.Hosts, "host")),
+			"there the check runs after the swap; \"zkagent doctor\" on the host says why no preview is possible")
+	}
+	return nil
 }
 
 func warnPlan(console *term.Console, p *planned, t target, size int) {

@@ -59,22 +59,6 @@ the same, with the usual checks: it ends the rollout, and all hosts change at on
 	return c
 }
 
-// publishAtOnce publishes to all hosts at once, unless a rollout is open and this
-// is no emergency.
-func publishAtOnce(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, emergency bool) error {
-	if emergency {
-		if err := confirmName(ctx, g, s, t); err != nil {
-			return err
-		}
-	}
-	cfg.Emergency = emergency
-	r, err := fleet.Publish(ctx, s, cfg)
-	if err != nil {
-		return explainRollout(ctx, s, t, err)
-	}
-	return printPublished(&g.Console, "published", t, r)
-}
-
 // setKey makes cfg publish the tree in use with one key changed, and only on top
 // of that tree.
 func setKey(ctx context.Context, console *term.Console, s *session.Session, t target, key string, cfg *fleet.PublishConfig) error {

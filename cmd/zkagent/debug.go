@@ -198,7 +198,31 @@ and the right to write, one ephemeral znode is created below /zkagent and delete
 			if err := context.Cause(c.Context()); err != nil {
 				return err
 			}
-			return printFindings(&g.Console, list)
+			failed, warned := 0, 0
+			t := &term.Table{Header: []string{"", "CHECK", "ABOUT", "FINDING"}}
+			for _, f := range list {
+				severity := show.OK
+				switch f.Level {
+				case doctor.LevelFail:
+					failed, severity = failed+1, show.Critical
+				case doctor.LevelWarn:
+					warned, severity = warned+1, show.Warning
+				}
+				t.Add(colored(&g.Console, severity, f.Level), f.Check, f.About, f.Text)
+				if f.Hint != "" {
+					t.Add("", "", "", "hint: "+f.Hint)
+				}
+			}
+			if g.IsJSON() {
+				_ = term.PrintList(&g.Console, "findings", list)
+			} else {
+				_ = g.PrintTable(t)
+				g.Say("%s, %s", term.Count(failed, "failure"), term.Count(warned, "warning"))
+			}
+			if failed > 0 {
+				return codeError(exitFailed)
+			}
+			return nil
 		},
 	}
 	c.Flags().BoolVar(&noWrite, "no-write", false, "do not make a znode")
@@ -224,33 +248,4 @@ func (g *globals) doctorZK(conf *agent.Config) (session.Config, error) {
 	}
 	c, _, err := g.zkConfig()
 	return c, err
-}
-
-// printFindings shows the findings; one that fails makes the exit code 1.
-func printFindings(console *term.Console, list []doctor.Finding) error {
-	failed, warned := 0, 0
-	t := &term.Table{Header: []string{"", "CHECK", "ABOUT", "FINDING"}}
-	for _, f := range list {
-		severity := show.OK
-		switch f.Level {
-		case doctor.LevelFail:
-			failed, severity = failed+1, show.Critical
-		case doctor.LevelWarn:
-			warned, severity = warned+1, show.Warning
-		}
-		t.Add(colored(console, severity, f.Level), f.Check, f.About, f.Text)
-		if f.Hint != "" {
-			t.Add("", "", "", "hint: "+f.Hint)
-		}
-	}
-	if console.IsJSON() {
-		_ = term.PrintList(console, "findings", list)
-	} else {
-		_ = console.PrintTable(t)
-		console.Say("%s, %s", term.Count(failed, "failure"), term.Count(warned, "warning"))
-	}
-	if failed > 0 {
-		return codeError(exitFailed)
-	}
-	return nil
 }

@@ -84,36 +84,31 @@ themselves after seven days. A host whose agent runs is not forgotten.`,
 
 func showFleet(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, args []string) error {
 	if len(args) == 0 {
-		return listHosts(ctx, console, s)
+		hosts, err := fleet.Agents(ctx, s)
+		if err != nil {
+			return err
+		}
+		if console.IsJSON() {
+			return term.PrintList(console, "agents", hosts)
+		}
+		tab := &term.Table{Header: []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}}
+		for _, h := range hosts {
+			row := show.HostOf(&h)
+			tab.Add(h.ID, stateWord(console, h.Health), cmp.Or(h.Version, "-"), term.Age(row.From), row.Files, cmp.Or(row.Leads, "-"), h.Detail)
+		}
+		_ = console.PrintTable(tab)
+		console.Printf("%s\n", show.FleetSummary(hosts))
+		halts, err := rolling.Halts(ctx, s)
+		if err != nil {
+			return err
+		}
+		for _, h := range halts {
+			console.Printf("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)\n",
+				h.Bundle, term.Age(h.Time), term.Printable(h.Host), term.Printable(h.Reason), h.Bundle)
+		}
+		return nil
 	}
 	return listSubscribers(ctx, console, s, conf, args)
-}
-
-// listHosts shows every host, the worst first.
-func listHosts(ctx context.Context, console *term.Console, s *session.Session) error {
-	hosts, err := fleet.Agents(ctx, s)
-	if err != nil {
-		return err
-	}
-	if console.IsJSON() {
-		return term.PrintList(console, "agents", hosts)
-	}
-	tab := &term.Table{Header: []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}}
-	for _, h := range hosts {
-		row := show.HostOf(&h)
-		tab.Add(h.ID, stateWord(console, h.Health), cmp.Or(h.Version, "-"), term.Age(row.From), row.Files, cmp.Or(row.Leads, "-"), h.Detail)
-	}
-	_ = console.PrintTable(tab)
-	console.Printf("%s\n", show.FleetSummary(hosts))
-	halts, err := rolling.Halts(ctx, s)
-	if err != nil {
-		return err
-	}
-	for _, h := range halts {
-		console.Printf("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)\n",
-			h.Bundle, term.Age(h.Time), term.Printable(h.Host), term.Printable(h.Reason), h.Bundle)
-	}
-	return nil
 }
 
 // listServices shows the services of every host, those that need a look first.

@@ -82,7 +82,16 @@ func newReloadCommand(g *globals) *cobra.Command {
 		Long: "Make the agent load its settings again, and wait until it has. If they are\ninvalid, the command says why and exits with 78, and the old settings stay in use.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if halted != "" {
-				return clearHalt(c.Context(), g, halted)
+				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
+					err := rolling.Clear(ctx, s, halted, userName())
+					if errors.Is(err, session.ErrNoNode) {
+						return fail(exitFailed, fmt.Errorf("the rolling reload of %q is not halted", halted), "\"zkagent fleet\" shows every halt")
+					}
+					if err == nil {
+						g.Say("the rolling reload of %s goes on", halted)
+					}
+					return err
+				})
 			}
 			err := g.order(c.Context(), "/reload", nil, "settings are loaded")
 			if e := classify(err); err != nil && e.code == exitFailed {
@@ -95,20 +104,6 @@ func newReloadCommand(g *globals) *cobra.Command {
 	c.Flags().Bool("wait", true, "wait for the result (always)")
 	_ = c.Flags().MarkHidden("wait")
 	return c
-}
-
-// clearHalt lets the hosts continue a halted rolling reload.
-func clearHalt(ctx context.Context, g *globals, bundle string) error {
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-		err := rolling.Clear(ctx, s, bundle, userName())
-		if errors.Is(err, session.ErrNoNode) {
-			return fail(exitFailed, fmt.Errorf("the rolling reload of %q is not halted", bundle), "\"zkagent fleet\" shows every halt")
-		}
-		if err == nil {
-			g.Say("the rolling reload of %s goes on", bundle)
-		}
-		return err
-	})
 }
 
 func newLeaveCommand(g *globals) *cobra.Command {

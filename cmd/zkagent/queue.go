@@ -231,7 +231,25 @@ func queueReserve(ctx context.Context, g *globals, name string, command []string
 		if err != nil {
 			return err
 		}
-		return processItem(ctx, g, s, path, r, command)
+		in, err := bodyFile(r.Body())
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		child := *g
+		child.In = in
+		err = runHeld(ctx, &child, heldCommand{
+			what: "item of " + path, ctx: r.Context(), s: s, fence: r.Fence(), env: []string{"ZKAGENT_QUEUE=" + path, "ZKAGENT_ITEM=" + r.Path()},
+		}, command)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err != nil {
+			if rerr := r.Return(end); rerr != nil {
+				g.Warnf("return the item: %v; it comes back with the end of the session", rerr)
+			}
+			return err
+		}
+		return r.Ack(end)
 	})
 }
 
@@ -260,29 +278,6 @@ func bodyFields(body []byte) map[string]any {
 		return map[string]any{"body": string(body)}
 	}
 	return map[string]any{"body": base64.StdEncoding.EncodeToString(body), "encoding": "base64"}
-}
-
-// processItem passes the item to the command, and removes it if the command succeeds.
-func processItem(ctx context.Context, g *globals, s *session.Session, path string, r *recipe.Reservation, command []string) error {
-	in, err := bodyFile(r.Body())
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	child := *g
-	child.In = in
-	err = runHeld(ctx, &child, heldCommand{
-		what: "item of " + path, ctx: r.Context(), s: s, fence: r.Fence(), env: []string{"ZKAGENT_QUEUE=" + path, "ZKAGENT_ITEM=" + r.Path()},
-	}, command)
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err != nil {
-		if rerr := r.Return(end); rerr != nil {
-			g.Warnf("return the item: %v; it comes back with the end of the session", rerr)
-		}
-		return err
-	}
-	return r.Ack(end)
 }
 
 // bodyFile is a file without a name that holds the item.

@@ -47,7 +47,26 @@ func newAckCommands(g *globals) []*cobra.Command {
 	end := func(use, short string, fn func(*recipe.Reservation, context.Context) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Args: cobra.ExactArgs(1),
-			RunE: func(c *cobra.Command, args []string) error { return queueEnd(c.Context(), g, args[0], fn) },
+			RunE: func(c *cobra.Command, args []string) error {
+				root, err := reservations()
+				if err != nil {
+					return err
+				}
+				dir := filepath.Join(root, args[0])
+				if _, err := os.Stat(filepath.Join(dir, "session")); args[0] != filepath.Base(args[0]) || err != nil {
+					return fail(exitFailed, fmt.Errorf("no reservation %q of this user on this host", args[0]), "it may have been acknowledged or returned before")
+				}
+				k, err := keptSession(c.Context(), g, dir)
+				if err != nil {
+					return err
+				}
+				err = k.endReservation(c.Context(), fn)
+				err = errors.Join(err, k.end(), os.RemoveAll(dir))
+				if errors.Is(err, recipe.ErrNotHeld) {
+					return fail(exitLost, fmt.Errorf("reservation %s has ended: %w", args[0], err), "the item may be delivered again; a larger --session-timeout of \"reserve\" lasts longer")
+				}
+				return err
+			},
 		}
 	}
 	ack := end("ack RESERVATION", "Remove a reserved item for good", (*recipe.Reservation).Ack)
@@ -188,28 +207,6 @@ func printReservation(console *term.Console, id string, r *recipe.Reservation, o
 		return nil
 	}
 	return console.Data(r.Body())
-}
-
-// queueEnd resumes the reservation of another process and ends it.
-func queueEnd(ctx context.Context, g *globals, id string, fn func(*recipe.Reservation, context.Context) error) error {
-	root, err := reservations()
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(root, id)
-	if _, err := os.Stat(filepath.Join(dir, "session")); id != filepath.Base(id) || err != nil {
-		return fail(exitFailed, fmt.Errorf("no reservation %q of this user on this host", id), "it may have been acknowledged or returned before")
-	}
-	k, err := keptSession(ctx, g, dir)
-	if err != nil {
-		return err
-	}
-	err = k.endReservation(ctx, fn)
-	err = errors.Join(err, k.end(), os.RemoveAll(dir))
-	if errors.Is(err, recipe.ErrNotHeld) {
-		return fail(exitLost, fmt.Errorf("reservation %s has ended: %w", id, err), "the item may be delivered again; a larger --session-timeout of \"reserve\" lasts longer")
-	}
-	return err
 }
 
 func (k *handedSession) endReservation(ctx context.Context, fn func(*recipe.Reservation, context.Context) error) error {

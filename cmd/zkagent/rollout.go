@@ -188,7 +188,20 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 				if err != nil {
 					return err
 				}
-				return printControl(ctx, g, s, t, name)
+				state, err := fleet.Head(ctx, s, t.path, name)
+				if err != nil {
+					return err
+				}
+				switch phase := state.Phase(); phase {
+				case fleet.PhaseHalted, fleet.PhaseRefused:
+					g.Say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
+					for _, h := range haltedHints(t, state) {
+						g.hint(h)
+					}
+				default:
+					g.Say("%s: %s is %s", t.name, name, phase)
+				}
+				return nil
 			})
 		},
 	}
@@ -197,23 +210,6 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 		c.Flags().BoolVar(&o.IgnoreGate, "ignore-gate", false, "continue although the health gate says no")
 	}
 	return c
-}
-
-func printControl(ctx context.Context, g *globals, s *session.Session, t target, name string) error {
-	state, err := fleet.Head(ctx, s, t.path, name)
-	if err != nil {
-		return err
-	}
-	switch phase := state.Phase(); phase {
-	case fleet.PhaseHalted, fleet.PhaseRefused:
-		g.Say("%s: %s has halted: hosts that have not started keep the version before", t.name, name)
-		for _, h := range haltedHints(t, state) {
-			g.hint(h)
-		}
-	default:
-		g.Say("%s: %s is %s", t.name, name, phase)
-	}
-	return nil
 }
 
 func newRolloutRetryCommand(g *globals) *cobra.Command {

@@ -28,44 +28,42 @@ func newRunCommand(g *globals) *cobra.Command {
 settings again; if they are invalid, the agent reports it and keeps the old ones.
 The agent resumes the session that a previous process left in the state directory.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return runAgent(g, c) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			level := &slog.LevelVar{}
+			logger := slog.New(newLateHandler())
+			s, err := g.loadSettings(settings.Options{Logger: logger})
+			if err != nil {
+				return err
+			}
+			cfg := s.Config
+			setLevel(level, cfg.Log.Level, g.verbose)
+			// From now on, the loggers that were created with the settings write.
+			late(logger, logHandler(&g.Console, cfg.Log.Format, level))
+			cfg.Version = buildVersion()
+			cfg.Load = func() (agent.Config, error) { return reloadSettings(g, logger, level) }
+			a, err := agent.New(cfg)
+			if err != nil {
+				return fail(exitConfig, err)
+			}
+			defer time.AfterFunc(settled, dropText).Stop()
+			// The agent has handlers of its own for the signals that end it.
+			g.stopSignals()
+			if c.Context().Err() != nil { // it was ended before it began
+				return context.Cause(c.Context())
+			}
+			switch err := a.RunSignals(context.WithoutCancel(c.Context())); {
+			case err == nil:
+				return nil
+			case errors.Is(err, agent.ErrUpgrade):
+				return agent.Exec()
+			case errors.Is(err, agent.ErrForced):
+				return fail(exitFailed, err)
+			default:
+				return childOf(err)
+			}
+		},
 	}
 	return c
-}
-
-func runAgent(g *globals, c *cobra.Command) error {
-	level := &slog.LevelVar{}
-	logger := slog.New(newLateHandler())
-	s, err := g.loadSettings(settings.Options{Logger: logger})
-	if err != nil {
-		return err
-	}
-	cfg := s.Config
-	setLevel(level, cfg.Log.Level, g.verbose)
-	// From now on, the loggers that were created with the settings write.
-	late(logger, logHandler(&g.Console, cfg.Log.Format, level))
-	cfg.Version = buildVersion()
-	cfg.Load = func() (agent.Config, error) { return reloadSettings(g, logger, level) }
-	a, err := agent.New(cfg)
-	if err != nil {
-		return fail(exitConfig, err)
-	}
-	defer time.AfterFunc(settled, dropText).Stop()
-	// The agent has handlers of its own for the signals that end it.
-	g.stopSignals()
-	if c.Context().Err() != nil { // it was ended before it began
-		return context.Cause(c.Context())
-	}
-	switch err := a.RunSignals(context.WithoutCancel(c.Context())); {
-	case err == nil:
-		return nil
-	case errors.Is(err, agent.ErrUpgrade):
-		return agent.Exec()
-	case errors.Is(err, agent.ErrForced):
-		return fail(exitFailed, err)
-	default:
-		return childOf(err)
-	}
 }
 
 // childOf returns the exit code of a supervised program if its end has ended the

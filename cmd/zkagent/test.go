@@ -42,7 +42,21 @@ of each test; expectations that stand in the test file itself are left to you.
 Templates of the settings that no test names are listed, too.`,
 		Example: "  zkagent test\n  zkagent test web_test.yaml --run 'empty|one'\n  zkagent test /etc/zkagent --junit report.xml\n  zkagent test --watch --cover",
 		RunE: func(c *cobra.Command, args []string) error {
-			return runTests(c.Context(), g, args, o)
+			match, err := regexp.Compile(o.run)
+			if err != nil {
+				return usagef("--run: %v", err)
+			}
+			if o.tap && (g.IsJSON() || o.cover) {
+				return usagef("--tap is a format of its own: it excludes --output and --cover")
+			}
+			if o.watch {
+				return watchTests(c.Context(), g, args, match, o)
+			}
+			files, err := testFiles(g, args)
+			if err != nil {
+				return err
+			}
+			return runTestsOnce(c.Context(), &g.Console, files, match, o)
 		},
 	}
 	f := c.Flags()
@@ -53,24 +67,6 @@ Templates of the settings that no test names are listed, too.`,
 	f.BoolVar(&o.cover, "cover", false, "list the lines and branches of templates that no test renders")
 	f.BoolVar(&o.watch, "watch", false, "run the tests again when one of their files changes")
 	return c
-}
-
-func runTests(ctx context.Context, g *globals, args []string, o testOptions) error {
-	match, err := regexp.Compile(o.run)
-	if err != nil {
-		return usagef("--run: %v", err)
-	}
-	if o.tap && (g.IsJSON() || o.cover) {
-		return usagef("--tap is a format of its own: it excludes --output and --cover")
-	}
-	if o.watch {
-		return watchTests(ctx, g, args, match, o)
-	}
-	files, err := testFiles(g, args)
-	if err != nil {
-		return err
-	}
-	return runTestsOnce(ctx, &g.Console, files, match, o)
 }
 
 func runTestsOnce(ctx context.Context, console *term.Console, files []string, match *regexp.Regexp, o testOptions) error {
@@ -90,7 +86,20 @@ func runTestsOnce(ctx context.Context, console *term.Console, files []string, ma
 			return err
 		}
 	}
-	return reportTests(console, results, options.Cover, o.tap)
+	if err := printTests(console, results, options.Cover, o.tap); err != nil {
+		return err
+	}
+	failed := 0
+	for _, r := range results {
+		if !r.OK {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return failf(exitFailed, "%d of %s failed", failed, term.Count(len(results), "test"))
+	}
+	console.Say("%s passed", term.Count(len(results), "test"))
+	return nil
 }
 
 // watchTests runs the tests now and whenever one of their files changes, until ctx
@@ -140,24 +149,6 @@ func testFiles(g *globals, args []string) ([]string, error) {
 		err = fail(exitUsage, err)
 	}
 	return files, err
-}
-
-// reportTests prints the results; a failed test is the exit code 1.
-func reportTests(console *term.Console, results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {
-	if err := printTests(console, results, cover, tap); err != nil {
-		return err
-	}
-	failed := 0
-	for _, r := range results {
-		if !r.OK {
-			failed++
-		}
-	}
-	if failed > 0 {
-		return failf(exitFailed, "%d of %s failed", failed, term.Count(len(results), "test"))
-	}
-	console.Say("%s passed", term.Count(len(results), "test"))
-	return nil
 }
 
 func printTests(console *term.Console, results []tmpltest.Result, cover *tmpltest.Cover, tap bool) error {

@@ -108,42 +108,38 @@ differences. "-" is standard input.`,
 			if len(args) == 0 {
 				args = g.configPaths()
 			}
-			return formatFiles(g, args, o)
+			var files []string
+			for _, a := range args {
+				if a == "-" {
+					files = append(files, a)
+					continue
+				}
+				list, err := settings.Expand([]string{a})
+				if err != nil {
+					return err
+				}
+				files = append(files, list...)
+			}
+			differs := 0
+			for _, name := range files {
+				changed, err := formatFile(g, name, o)
+				if err != nil {
+					return err
+				}
+				if changed {
+					differs++
+				}
+			}
+			if o.check && differs > 0 {
+				return codeError(exitFailed)
+			}
+			return nil
 		},
 	}
 	c.Flags().BoolVar(&o.check, "check", false, "name the files that differ, exit code 1 for any")
 	c.Flags().BoolVar(&o.diff, "diff", false, "show the differences")
 	c.Flags().BoolVarP(&o.write, "write", "w", false, "write the files instead of printing them")
 	return c
-}
-
-func formatFiles(g *globals, args []string, o fmtOptions) error {
-	var files []string
-	for _, a := range args {
-		if a == "-" {
-			files = append(files, a)
-			continue
-		}
-		list, err := settings.Expand([]string{a})
-		if err != nil {
-			return err
-		}
-		files = append(files, list...)
-	}
-	differs := 0
-	for _, name := range files {
-		changed, err := formatFile(g, name, o)
-		if err != nil {
-			return err
-		}
-		if changed {
-			differs++
-		}
-	}
-	if o.check && differs > 0 {
-		return codeError(exitFailed)
-	}
-	return nil
 }
 
 // formatFile formats one file and reports whether that changes it.

@@ -88,35 +88,6 @@ type treeOptions struct {
 // treeData bounds what a line of a tree shows of a znode's data, in characters.
 const treeData = 60
 
-func zkTree(ctx context.Context, console *term.Console, s *session.Session, path string, o treeOptions) error {
-	return walk(ctx, s, path, o.depth, func(z znode) error {
-		var data []byte
-		if o.data {
-			var err error
-			if data, _, err = s.Get(ctx, z.path); err != nil {
-				return err
-			}
-		}
-		if console.IsJSON() {
-			fields := map[string]any{"path": z.path, "children": len(z.children)}
-			if o.data {
-				putData(fields, data)
-			}
-			return console.Line(fields)
-		}
-		name := z.path
-		if z.depth > 0 {
-			name = z.path[strings.LastIndexByte(z.path, '/')+1:]
-		}
-		line := strings.Repeat("  ", z.depth) + term.Printable(name)
-		if len(data) > 0 {
-			line += "  " + dataWords(data)
-		}
-		console.Printf("%s\n", line)
-		return nil
-	})
-}
-
 // dataWords is the data of a znode in the rest of a line.
 func dataWords(data []byte) string {
 	if !utf8.Valid(data) {
@@ -131,7 +102,32 @@ func dataWords(data []byte) string {
 func newZKTreeCommand(g *globals) *cobra.Command {
 	var o treeOptions
 	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, console *term.Console, s *session.Session, path string) error {
-		return zkTree(ctx, console, s, path, o)
+		return walk(ctx, s, path, o.depth, func(z znode) error {
+			var data []byte
+			if o.data {
+				var err error
+				if data, _, err = s.Get(ctx, z.path); err != nil {
+					return err
+				}
+			}
+			if console.IsJSON() {
+				fields := map[string]any{"path": z.path, "children": len(z.children)}
+				if o.data {
+					putData(fields, data)
+				}
+				return console.Line(fields)
+			}
+			name := z.path
+			if z.depth > 0 {
+				name = z.path[strings.LastIndexByte(z.path, '/')+1:]
+			}
+			line := strings.Repeat("  ", z.depth) + term.Printable(name)
+			if len(data) > 0 {
+				line += "  " + dataWords(data)
+			}
+			console.Printf("%s\n", line)
+			return nil
+		})
 	})
 	c.Flags().IntVar(&o.depth, "depth", 0, "number of levels to show below the znode (default: all)")
 	c.Flags().BoolVar(&o.data, "data", false, "show the data, too; a line shows its beginning, json all of it")

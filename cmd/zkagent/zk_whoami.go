@@ -38,7 +38,17 @@ func newWhoAmICommand(g *globals) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printIdentity(&g.Console, rows)
+				if g.IsJSON() {
+					return term.PrintList(&g.Console, "identities", rows)
+				}
+				for _, r := range rows {
+					line := r.Scheme + ":" + r.ID
+					if r.Path != "" {
+						line = r.Path + ": " + cmp.Or(r.Permissions, "nothing")
+					}
+					g.Printf("%s\n", term.Printable(line))
+				}
+				return g.Failed()
 			})
 		},
 	}
@@ -65,18 +75,4 @@ func identityRows(ctx context.Context, s *session.Session, paths []string) ([]id
 		rows = append(rows, identityRow{Path: path, Permissions: session.FormatPermissions(s.Permissions(acl, ids))})
 	}
 	return rows, nil
-}
-
-func printIdentity(console *term.Console, rows []identityRow) error {
-	if console.IsJSON() {
-		return term.PrintList(console, "identities", rows)
-	}
-	for _, r := range rows {
-		line := r.Scheme + ":" + r.ID
-		if r.Path != "" {
-			line = r.Path + ": " + cmp.Or(r.Permissions, "nothing")
-		}
-		console.Printf("%s\n", term.Printable(line))
-	}
-	return console.Failed()
 }
