@@ -122,8 +122,8 @@ func (m *guardMain) watch(cmd *exec.Cmd, deadline int64, orders <-chan guardOrde
 		select {
 		case <-exited:
 			return false
-		case <-m.tty.stops():
-			m.tty.suspend()
+		case sig := <-m.tty.stops():
+			m.tty.suspend(sig)
 		case <-kill:
 			signalGroup(pid, syscall.SIGKILL)
 		case <-gone:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,12 +35,26 @@ func waitExited(pid int) {
 	}
 }
 
-// waitStopped waits until somebody stops the process; false: it has ended.
-func waitStopped(pid int) bool {
+// waitStopped waits until somebody stops the process, and returns the signal that
+// did; 0: it has ended.
+func waitStopped(pid int) syscall.Signal {
+	// The kernel's siginfo_t of SIGCHLD, of which package unix names the start.
+	var info struct {
+		head struct{ signo, errno, code int32 }
+		body struct {
+			_         [0]uintptr
+			pid, uid  int32
+			status    int32
+			remainder [112]byte
+		}
+	}
 	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED, nil)
+		err := unix.Waitid(unix.P_PID, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WSTOPPED, nil) //nolint:gosec // The type above is as large.
+		if err == nil {
+			return syscall.Signal(info.body.status)
+		}
 		if !errors.Is(err, unix.EINTR) {
-			return err == nil
+			return 0
 		}
 	}
 }

@@ -18,7 +18,7 @@ func newMemFile(string) (*os.File, error) { return nil, ErrUnsupported }
 
 func waitExited(int) {}
 
-func waitStopped(int) bool { return false }
+func waitStopped(int) syscall.Signal { return 0 }
 
 func adoptDescendants() {}
 

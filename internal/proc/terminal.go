@@ -15,8 +15,8 @@ type terminal struct {
 	file   *os.File
 	child  int // group of the command
 	caller int // group of the program that started the guard
-	// stopped receives when somebody has stopped the command.
-	stopped chan struct{}
+	// stopped receives the signal that has stopped the command.
+	stopped chan syscall.Signal
 }
 
 // takeTerminal puts the group that pid leads into the foreground, if the caller has
@@ -32,7 +32,7 @@ func takeTerminal(pid int) *terminal {
 	if err != nil {
 		return nil
 	}
-	t := &terminal{file: file, child: pid, caller: caller, stopped: make(chan struct{})}
+	t := &terminal{file: file, child: pid, caller: caller, stopped: make(chan syscall.Signal)}
 	// A background process may change the foreground only while it ignores
 	// TTOU. The command has started already, so it does not inherit that.
 	signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN)
@@ -61,23 +61,28 @@ func (t *terminal) lend(group int) {
 
 // watch reports each stop of the command, until it has ended.
 func (t *terminal) watch() {
-	for waitStopped(t.child) {
-		t.stopped <- struct{}{}
+	for sig := waitStopped(t.child); sig != 0; sig = waitStopped(t.child) {
+		t.stopped <- sig
 	}
 }
 
-// stops receives when the command was stopped.
-func (t *terminal) stops() <-chan struct{} {
+// stops receives the signal that has stopped the command.
+func (t *terminal) stops() <-chan syscall.Signal {
 	if t == nil {
 		return nil
 	}
 	return t.stopped
 }
 
-// suspend stops the caller, too, so that its shell continues.
-func (t *terminal) suspend() {
+// suspend stops the caller, too, so that its shell continues. A command that used
+// the terminal just before it had it is continued instead.
+func (t *terminal) suspend(sig syscall.Signal) {
 	if t.foreground() != t.child {
-		return // not by the terminal, or it was only looking for input
+		return // It waits in the background.
+	}
+	if sig == syscall.SIGTTIN || sig == syscall.SIGTTOU {
+		t.lend(t.child)
+		return
 	}
 	t.lend(t.caller)
 	_ = syscall.Kill(-t.caller, syscall.SIGTSTP)
