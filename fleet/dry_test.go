@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/trees"
@@ -335,5 +336,20 @@ func TestDry_Cost(t *testing.T) {
 	}
 	if total[2*few] > 2*total[few]+few {
 		t.Errorf("%d requests for %d hosts, and %d for %d", total[few], few, total[2*few], 2*few)
+	}
+}
+
+// The version in use and the one before stay, whatever a dry run is named after.
+func TestDry_KeepsVersionsInUse(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), newRoot(t)
+	for _, value := range []string{"1", "2", "3"} {
+		mustPublish(t, s, path, config.LayoutVersioned, map[string]string{"a": value})
+	}
+	for version, stays := range map[int64]bool{1: false, 2: true, 3: true} {
+		must(t, deleteVersion(soon(t), s, path, version))
+		if _, err := config.ReadVersion(soon(t), s, path, version); (err == nil) != stays {
+			t.Errorf("version %d: got %v, it is to stay: %v", version, err, stays)
+		}
 	}
 }
