@@ -365,13 +365,20 @@ func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := readLive(ctx, s, live)
+	hosts, runs := make([]HostStatus, 0, len(live)), map[string]bool{}
+	err = getEach(ctx, s, live, AgentPath, func(id string, r session.Result) error {
+		h := HostStatus{ID: id, Record: Record{Health: Failing}}
+		if r.Err != nil {
+			h.Detail = "its record cannot be read: " + r.Err.Error()
+		} else {
+			h = decodeHost(id, r.Data)
+			h.Asof = time.UnixMilli(r.Stat.Mtime)
+		}
+		runs[id], hosts = true, append(hosts, h)
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	runs := map[string]bool{}
-	for _, h := range hosts {
-		runs[h.ID] = true
 	}
 	gone, err := readGone(ctx, s, slices.DeleteFunc(known, func(id string) bool { return runs[id] }))
 	if err != nil {
@@ -382,22 +389,6 @@ func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 		return cmp.Or(cmp.Compare(a.Health.Rank(), b.Health.Rank()), cmp.Compare(a.ID, b.ID))
 	})
 	return hosts, nil
-}
-
-func readLive(ctx context.Context, s *session.Session, list []string) ([]HostStatus, error) {
-	hosts := make([]HostStatus, 0, len(list))
-	err := getEach(ctx, s, list, AgentPath, func(id string, r session.Result) error {
-		h := HostStatus{ID: id, Record: Record{Health: Failing}}
-		if r.Err != nil {
-			h.Detail = "its record cannot be read: " + r.Err.Error()
-		} else {
-			h = decodeHost(id, r.Data)
-			h.Asof = time.UnixMilli(r.Stat.Mtime)
-		}
-		hosts = append(hosts, h)
-		return nil
-	})
-	return hosts, err
 }
 
 // getEach reads the znodes of ids together, and calls use for each that exists.

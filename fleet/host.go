@@ -278,11 +278,7 @@ func (h *host) readShard(ctx context.Context) error {
 		call.Elect = 0 // it is late: others are candidates already
 	}
 	h.call = &call
-	select {
-	case <-h.calls:
-	default:
-	}
-	h.calls <- call
+	replace(h.calls, call)
 	h.call.State = map[bool]string{true: call.State}[fresh] // else it is to be read
 	return nil
 }

@@ -116,14 +116,16 @@ func New(cfg Config) *Participant {
 // not block; a new offer replaces one that Run has not taken. Only one goroutine
 // may call Offer at a time.
 func (p *Participant) Offer(tree *view.Tree) {
+	replace(p.offers, tree)
+}
+
+// replace puts v into a channel of size 1 with one sender, instead of what is there.
+func replace[T any](c chan T, v T) {
 	select {
-	case <-p.offers:
+	case <-c:
 	default:
 	}
-	select {
-	case p.offers <- tree:
-	default:
-	}
+	c <- v
 }
 
 // Run takes part in rollouts until ctx or the session ends. It returns an error

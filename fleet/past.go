@@ -35,4 +35,4 @@ func addPast(past []GateState, was GateState) []GateState {
 	return past[max(0, len(past)-maxPast):]
 }
 
-func clipPast(reason string) string { return shorten(reason, maxPastReason) }
+func clipPast(reason string) string { return Clip(reason, maxPastReason) }

@@ -272,7 +272,7 @@ func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
 			return false, errors.Join(readErr, frozen)
 		}
 		return true, nil
-	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists), errors.Is(err, session.ErrNoNode):
+	case raced(err):
 		// ready has moved, a rollout was opened or closed, or a shard is gone.
 		return true, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -41,8 +42,10 @@ func (p *publisher) flat(ctx context.Context, st *trees.State) (Result, error) {
 	res := Result{Layout: config.LayoutFlat, Count: len(p.cfg.Keys), Changes: changesOf(st, view.KeysOf(p.cfg.Keys))}
 	for key, v := range p.cfg.Keys {
 		res.Size += int64(len(v))
-		if len(v) == 0 && p.cfg.hasBelow(key) {
-			return Result{}, fmt.Errorf("config %s: key %q is empty and has keys below it, which a flat tree cannot tell from no key", p.cfg.Path, key)
+		for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
+			if v, ok := p.cfg.Keys[dir]; ok && len(v) == 0 {
+				return Result{}, fmt.Errorf("config %s: key %q is empty and has keys below it, which a flat tree cannot tell from no key", p.cfg.Path, dir)
+			}
 		}
 	}
 	if st.Exists && len(res.Changes) == 0 {
@@ -168,12 +171,12 @@ func (p *publisher) flatOps(st *trees.State) [][]session.Op {
 		add(session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version), 0)
 	}
 	for _, rel := range slices.Sorted(maps.Keys(want)) {
-		row, path := st.Nodes[rel], p.cfg.Path+"/"+rel
+		row, znode := st.Nodes[rel], p.cfg.Path+"/"+rel
 		switch {
 		case row == nil:
-			add(session.CreateOp(path, want[rel], session.Persistent), len(want[rel]))
+			add(session.CreateOp(znode, want[rel], session.Persistent), len(want[rel]))
 		case !bytes.Equal(row.Data, want[rel]):
-			add(session.SetOp(path, want[rel], row.Stat.Version), len(want[rel]))
+			add(session.SetOp(znode, want[rel], row.Stat.Version), len(want[rel]))
 		}
 	}
 	return batches
@@ -184,22 +187,13 @@ func (c *PublishConfig) znodes() map[string][]byte {
 	znodes := make(map[string][]byte, len(c.Keys))
 	for key, value := range c.Keys {
 		znodes[key] = value
-		for i := strings.LastIndexByte(key, '/'); i > 0; i = strings.LastIndexByte(key[:i], '/') {
-			if _, ok := c.Keys[key[:i]]; !ok {
-				znodes[key[:i]] = nil
+		for dir := path.Dir(key); dir != "."; dir = path.Dir(dir) {
+			if _, ok := c.Keys[dir]; !ok {
+				znodes[dir] = nil
 			}
 		}
 	}
 	return znodes
 }
 
-func (c *PublishConfig) hasBelow(key string) bool {
-	for k := range c.Keys {
-		if strings.HasPrefix(k, key+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-func depth(path string) int { return strings.Count(path, "/") }
+func depth(rel string) int { return strings.Count(rel, "/") }

@@ -111,11 +111,7 @@ func (s *State) Reason() string {
 // Over reports whether a rollout in this phase has stopped: it ended, or it waits
 // for an operator.
 func Over(phase string) bool {
-	switch phase {
-	case PhaseHalted, PhaseRefused, PhaseDone, PhasePlanned, PhaseAborted, PhaseReplaced, PhaseRolledBack:
-		return true
-	}
-	return false
+	return slices.Contains([]string{PhaseHalted, PhaseRefused, PhaseDone, PhasePlanned, PhaseAborted, PhaseReplaced, PhaseRolledBack}, phase)
 }
 
 // Err returns the error of a rollout that failed or halted: ErrAborted, ErrHalted

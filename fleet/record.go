@@ -1,11 +1,11 @@
 package fleet
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/trees"
@@ -93,18 +93,13 @@ func (s Strategy) WithDefaults(size int) Strategy {
 	if s.Canary < 0 {
 		s.Canary = max(0, min(1, size-1))
 	}
-	if s.MaxFailures <= 0 {
-		s.MaxFailures = 1
-	}
 	if s.VoteTimeout <= 0 {
 		s.VoteTimeout = Duration(DefaultVoteTimeout)
 	}
 	if s.Grace <= 0 {
 		s.Grace = Duration(DefaultGrace)
 	}
-	if s.Absent == "" {
-		s.Absent = AbsentAbort
-	}
+	s.MaxFailures, s.Absent = max(s.MaxFailures, 1), cmp.Or(s.Absent, AbsentAbort)
 	if len(s.Order) > 0 {
 		s.Order = slices.Clone(s.Order)
 		slices.Sort(s.Order)
@@ -352,15 +347,7 @@ const DigestGone = "gone"
 // maxReason bounds a check's output in a record or a gate, in bytes.
 const maxReason = 1024
 
-func clip(s string) string { return shorten(s, maxReason) }
-
-// shorten cuts a text between two characters.
-func shorten(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + " ..."
-}
+func clip(s string) string { return Clip(s, maxReason) }
 
 // encode returns the JSON of a record. Encoding cannot fail for our record types.
 func encode(record any) []byte {

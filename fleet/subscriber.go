@@ -76,6 +76,9 @@ type Subscriber struct {
 
 // NewSubscriber returns a Subscriber. It does no I/O.
 func NewSubscriber(cfg SubscriberConfig) *Subscriber {
+	if cfg.Problem == nil {
+		cfg.Problem = func(error) {}
+	}
 	return &Subscriber{
 		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("component", "subscriber", "path", cfg.Path),
 		signal: make(chan struct{}, 1), now: Subscription{State: StateOK}, moved: make(chan struct{}),
@@ -92,10 +95,7 @@ func (b *Subscriber) Report(version int64, state string, err error) {
 	b.mu.Lock()
 	b.now = now
 	b.mu.Unlock()
-	select {
-	case b.signal <- struct{}{}:
-	default:
-	}
+	pace.Poke(b.signal)
 }
 
 // Spread sets the number of subscribed hosts, which determines the delay of
@@ -125,15 +125,9 @@ func (b *Subscriber) Owned() (bool, <-chan struct{}) {
 	return b.owned, b.moved
 }
 
-func (b *Subscriber) problem(err error) {
-	if b.cfg.Problem != nil {
-		b.cfg.Problem(err)
-	}
-}
-
 func (b *Subscriber) own(mine bool) {
 	if mine {
-		b.problem(nil)
+		b.cfg.Problem(nil)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,7 +163,7 @@ func (b *Subscriber) Run(ctx context.Context, s *session.Session) error {
 			return mirror.Ended(ctx, s, err)
 		}
 		b.log.Warn("subscription not written", "err", err)
-		b.problem(err)
+		b.cfg.Problem(err)
 		_ = s.Sleep(ctx, subscribeAgain) // an ended context or session ends the next Run, which cleans up
 	}
 }

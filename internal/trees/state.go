@@ -18,21 +18,33 @@ const maxTries = 20
 // in the stat guards a flip. The error matches [ErrNotReady] when there is no
 // ready, [ErrNoVersion] when it belongs to a flat tree.
 func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, session.Stat, error) {
-	data, st, err := s.Get(ctx, ReadyPath(root))
+	st, err := lookReady(ctx, s, root)
+	switch {
+	case err != nil:
+		return Ready{}, st.Stat, fmt.Errorf("config %s: %w", root, err)
+	case !st.Exists:
+		return Ready{}, st.Stat, fmt.Errorf("config %s: %w", root, ErrNotReady)
+	case st.Layout != LayoutVersioned:
+		return Ready{}, st.Stat, NoVersions(root)
+	}
+	return st.Ready, st.Stat, nil
+}
+
+// lookReady returns the state of the tree as far as ready tells.
+func lookReady(ctx context.Context, s *session.Session, root string) (*State, error) {
+	data, stat, err := s.Get(ctx, ReadyPath(root))
 	if errors.Is(err, session.ErrNoNode) {
-		return Ready{}, st, fmt.Errorf("config %s: %w", root, ErrNotReady)
+		return &State{}, nil
 	}
 	if err != nil {
-		return Ready{}, st, fmt.Errorf("config %s: read ready: %w", root, err)
+		return &State{}, fmt.Errorf("read ready: %w", err)
 	}
 	r, versioned, err := ParseReady(data)
-	if err != nil {
-		return Ready{}, st, fmt.Errorf("config %s: %w", root, err)
+	st := &State{Exists: true, Layout: LayoutFlat, Ready: r, Stat: stat, last: max(stat.Czxid, stat.Mzxid)}
+	if versioned {
+		st.Layout = LayoutVersioned
 	}
-	if !versioned {
-		return Ready{}, st, NoVersions(root)
-	}
-	return r, st, nil
+	return st, err
 }
 
 // State is the tree below a root at one moment.
@@ -153,31 +165,18 @@ func (st *State) load(ctx context.Context, s *session.Session, root string) erro
 // that ready describes also with the error of read.
 func Steady(ctx context.Context, s *session.Session, root string, read func(*State) error) (*State, error) {
 	for range maxTries {
-		st := &State{}
-		data, stat, err := s.Get(ctx, ReadyPath(root))
-		if errors.Is(err, session.ErrNoNode) {
-			return st, read(st)
+		st, err := lookReady(ctx, s, root)
+		if err == nil {
+			err = read(st)
 		}
-		if err != nil {
-			return st, fmt.Errorf("read ready: %w", err)
-		}
-		*st = State{Exists: true, Layout: LayoutFlat, Stat: stat, last: max(stat.Czxid, stat.Mzxid)}
-		var versioned bool
-		if st.Ready, versioned, err = ParseReady(data); err != nil {
-			return st, err
-		}
-		if versioned {
-			st.Layout = LayoutVersioned
-		}
-		err = read(st)
-		if err != nil && !errors.Is(err, ErrGone) || err == nil && versioned {
+		if !st.Exists || err != nil && !errors.Is(err, ErrGone) || err == nil && st.Layout == LayoutVersioned {
 			return st, err // nobody changes a version
 		}
 		now, ok, existsErr := s.Exists(ctx, ReadyPath(root))
 		if existsErr != nil {
 			return st, existsErr
 		}
-		if ok && now.Czxid == stat.Czxid && now.Mzxid == stat.Mzxid {
+		if ok && now.Czxid == st.Stat.Czxid && now.Mzxid == st.Stat.Mzxid {
 			return st, err
 		}
 	}
