@@ -14,10 +14,17 @@ import (
 	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
-// lockServer is a ZooKeeper for a test of commands.
+// lockServer is a ZooKeeper for a test of commands. Its sessions last two seconds at
+// most.
 func lockServer(t *testing.T) (*memzk.Server, string) {
 	t.Helper()
-	srv := memzk.New(memzk.Options{TickTime: 100 * time.Millisecond})
+	return tickingServer(t, 100*time.Millisecond)
+}
+
+// tickingServer is a ZooKeeper whose sessions last twenty ticks at most.
+func tickingServer(t *testing.T, tick time.Duration) (*memzk.Server, string) {
+	t.Helper()
+	srv := memzk.New(memzk.Options{TickTime: tick})
 	t.Cleanup(srv.Close)
 	addr, err := srv.Listen("127.0.0.1:0")
 	if err != nil {
@@ -49,7 +56,7 @@ func TestLock_CtrlC(t *testing.T) {
 // Ctrl-Z stops the command and zkagent, and fg goes on with both.
 func TestLock_CtrlZ(t *testing.T) {
 	t.Parallel()
-	x := onShell(t, `zkagent --session-timeout 10s lock x -- sh -c 'echo ready; read line; echo got $line'
+	x := onShell(t, `zkagent --session-timeout 60s lock x -- sh -c 'echo ready; read line; echo got $line'
 echo stopped with $?
 fg >/dev/null
 echo ended with $?`)
@@ -63,7 +70,7 @@ echo ended with $?`)
 // A command that started in the background has the terminal after fg.
 func TestLock_FromTheBackground(t *testing.T) {
 	t.Parallel()
-	x := onShell(t, `zkagent --session-timeout 10s lock x -- sh -c 'echo ready; read line; echo got $line' &
+	x := onShell(t, `zkagent --session-timeout 60s lock x -- sh -c 'echo ready; read line; echo got $line' &
 read go
 kill -STOP %1
 until jobs %1 | grep -q Stopped; do sleep 0.05; done
@@ -84,7 +91,7 @@ func onShell(t *testing.T, script string) *terminal {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Fatal(err)
 	}
-	_, zk := lockServer(t)
+	_, zk := tickingServer(t, 3*time.Second) // A job stands still for less than a minute.
 	master, slave := openPTY(t, 80)
 	x := &terminal{t: t, master: master, news: make(chan struct{}), cmd: exec.Command("bash", "-c", "set -m\n"+script)}
 	x.cmd.Env = append(os.Environ(), "TERM=xterm", zk)
