@@ -1,13 +1,10 @@
 package template
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
 	texttemplate "text/template"
-
-	"github.com/Masterminds/sprig/v3"
 )
 
 // maxValue bounds one value within an execution, in bytes of text. Loops are
@@ -262,28 +259,21 @@ func tooDeep(s string, at int) error {
 // guardedParsers are the parsers of sprig behind CheckNesting, and its functions
 // whose result is many times as long as the text.
 func guardedParsers(funcs map[string]any) map[string]any {
-	fromJSON := func(s string) (any, error) {
-		var v any
-		if err := CheckNesting(s); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal([]byte(s), &v); err != nil {
-			return nil, &inputError{s, "value is not JSON" + jsonPlace(s, err)}
-		}
-		return v, weigh(v)
-	}
+	findAll := matches(funcs["mustRegexFindAll"].(func(string, string, int) ([]string, error)))
+	split := matches(funcs["mustRegexSplit"].(func(string, string, int) ([]string, error)))
+	toPretty := pretty(funcs["mustToPrettyJson"].(func(any) (string, error)))
 	return map[string]any{
 		// fromJson of sprig swallows errors.
 		"fromJson": func(s string) (any, error) {
-			v, err := fromJSON(s)
+			v, err := unmarshalJSON(s)
 			if _, ok := err.(*inputError); ok { //nolint:errorlint // made above.
 				return nil, nil
 			}
 			return v, err
 		},
-		"mustFromJson":     fromJSON,
-		"toPrettyJson":     pretty(funcs["mustToPrettyJson"].(func(any) (string, error))),
-		"mustToPrettyJson": pretty(funcs["mustToPrettyJson"].(func(any) (string, error))),
+		"mustFromJson":     unmarshalJSON,
+		"toPrettyJson":     toPretty,
+		"mustToPrettyJson": toPretty,
 		"wrapWith":         wrapWith(funcs["wrapWith"].(func(int, string, string) string)),
 		"splitList":        func(sep, s string) ([]string, error) { return parts(s, sep) },
 		"split": func(sep, s string) (map[string]string, error) {
@@ -294,18 +284,25 @@ func guardedParsers(funcs map[string]any) map[string]any {
 			}
 			return m, err
 		},
-		"regexFindAll":     matches(sprig.GenericFuncMap()["mustRegexFindAll"].(func(string, string, int) ([]string, error))),
-		"mustRegexFindAll": matches(sprig.GenericFuncMap()["mustRegexFindAll"].(func(string, string, int) ([]string, error))),
-		"regexSplit":       matches(sprig.GenericFuncMap()["mustRegexSplit"].(func(string, string, int) ([]string, error))),
-		"mustRegexSplit":   matches(sprig.GenericFuncMap()["mustRegexSplit"].(func(string, string, int) ([]string, error))),
+		"regexFindAll":     findAll,
+		"mustRegexFindAll": findAll,
+		"regexSplit":       split,
+		"mustRegexSplit":   split,
 	}
 }
 
-// pretty refuses a structure whose indentation alone is too long.
+// checkPretty refuses a structure whose indentation alone is too long.
+func checkPretty(v any) error {
+	if n := prettyLen(reflect.ValueOf(v), 1); n > maxValue {
+		return tooLarge(n)
+	}
+	return nil
+}
+
 func pretty(fn func(any) (string, error)) any {
 	return func(v any) (string, error) {
-		if n := prettyLen(reflect.ValueOf(v), 1); n > maxValue {
-			return "", tooLarge(n)
+		if err := checkPretty(v); err != nil {
+			return "", err
 		}
 		return fn(v)
 	}

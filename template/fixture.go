@@ -113,25 +113,17 @@ func (n *node) UnmarshalYAML(unmarshal func(any) error) error {
 	return unmarshal(&n.text)
 }
 
-// value is the node for the writer: every scalar is a quoted text.
-func (n node) value() any {
+// MarshalYAML implements the interface of the writer: every scalar is a quoted text.
+func (n node) MarshalYAML() (any, error) {
 	switch n.kind {
 	case nodeMap:
-		m := make(map[string]any, len(n.keys))
-		for k, v := range n.keys {
-			m[k] = v.value()
-		}
-		return m
+		return n.keys, nil
 	case nodeList:
-		l := make([]any, len(n.list))
-		for i, v := range n.list {
-			l[i] = v.value()
-		}
-		return l
+		return n.list, nil
 	case nodeText:
-		return n.text
+		return n.text, nil
 	default:
-		return nil
+		return nil, nil //nolint:nilnil // YAML's null.
 	}
 }
 
@@ -181,7 +173,7 @@ func (f Fixture) Over(under Fixture) Fixture {
 
 // View is the view that the fixture describes.
 func (f Fixture) View() (view.View, error) {
-	text, err := yaml.Marshal(f.node.value())
+	text, err := yaml.Marshal(f.node)
 	if err != nil {
 		return view.View{}, err
 	}

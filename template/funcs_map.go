@@ -1,7 +1,6 @@
 package template
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -132,7 +131,7 @@ func textKeys(v any) any {
 		}
 		return out
 	case map[string]any:
-		if !slices.ContainsFunc(slices.Collect(maps.Values(v)), needsTextKeys) {
+		if v == nil {
 			return v
 		}
 		out := make(map[string]any, len(v))
@@ -141,7 +140,7 @@ func textKeys(v any) any {
 		}
 		return out
 	case []any:
-		if !slices.ContainsFunc(v, needsTextKeys) {
+		if v == nil {
 			return v
 		}
 		out := make([]any, len(v))
@@ -152,20 +151,6 @@ func textKeys(v any) any {
 	}
 	return v
 }
-
-func needsTextKeys(v any) bool {
-	switch v := v.(type) {
-	case map[any]any:
-		return true
-	case map[string]any:
-		return slices.ContainsFunc(slices.Collect(maps.Values(v)), needsTextKeys)
-	case []any:
-		return slices.ContainsFunc(v, needsTextKeys)
-	}
-	return false
-}
-
-func marshalJSON(v any) ([]byte, error) { return json.Marshal(textKeys(v)) }
 
 // Scratch keeps values within one execution. Its methods that change it
 // return an empty text, so that they can stand in a template.

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -31,8 +30,8 @@ func parseFunctions() map[string]any {
 		"parseYAML":             parseYAML,
 		"toJSON":                toJSON,
 		"toJSONPretty":          toJSONPretty,
-		"toUnescapedJSON":       toUnescapedJSON,
-		"toUnescapedJSONPretty": toUnescapedJSONPretty,
+		"toUnescapedJSON":       unescapedJSON(""),
+		"toUnescapedJSONPretty": unescapedJSON("  "),
 		"toYAML":                toYAML,
 		"toTOML":                toTOML,
 	}
@@ -72,6 +71,10 @@ func parseJSON(s string) (any, error) {
 	if s == "" {
 		return map[string]any{}, nil
 	}
+	return unmarshalJSON(s)
+}
+
+func unmarshalJSON(s string) (any, error) {
 	if err := CheckNesting(s); err != nil {
 		return nil, err
 	}
@@ -85,18 +88,13 @@ func parseJSON(s string) (any, error) {
 // decodeJSON is parseJSON with integers: a number without a fraction or exponent
 // that fits into 64 bits is one.
 func decodeJSON(s string) (any, error) {
-	if s == "" {
-		return map[string]any{}, nil
+	v, err := parseJSON(s)
+	if err != nil || s == "" {
+		return v, err
 	}
-	if _, err := parseJSON(s); err != nil {
-		return nil, err
-	}
-	var v any
 	dec := json.NewDecoder(strings.NewReader(s))
 	dec.UseNumber()
-	if err := dec.Decode(&v); err != nil {
-		return nil, &inputError{s, "value is not JSON" + jsonPlace(s, err)}
-	}
+	_ = dec.Decode(&v) // parseJSON has read it.
 	return integers(v), nil
 }
 
@@ -161,32 +159,31 @@ func yamlPlace(err error) string {
 }
 
 func toJSON(v any) (string, error) {
-	b, err := marshalJSON(v)
+	b, err := json.Marshal(textKeys(v))
 	return string(bytes.TrimSpace(b)), err
 }
 
 func toJSONPretty(v any) (string, error) {
-	if n := prettyLen(reflect.ValueOf(v), 1); n > maxValue {
-		return "", tooLarge(n)
+	if err := checkPretty(v); err != nil {
+		return "", err
 	}
 	b, err := json.MarshalIndent(textKeys(v), "", "  ")
 	return string(bytes.TrimSpace(b)), err
 }
 
-func toUnescapedJSON(v any) (string, error) { return unescapedJSON(v, "") }
-
-func toUnescapedJSONPretty(v any) (string, error) { return unescapedJSON(v, "  ") }
-
-func unescapedJSON(v any, indent string) (string, error) {
-	if n := prettyLen(reflect.ValueOf(v), 1); n > maxValue {
-		return "", tooLarge(n)
+// unescapedJSON returns a function that writes JSON without escapes for HTML.
+func unescapedJSON(indent string) func(any) (string, error) {
+	return func(v any) (string, error) {
+		if err := checkPretty(v); err != nil {
+			return "", err
+		}
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", indent)
+		err := enc.Encode(textKeys(v))
+		return strings.TrimRight(b.String(), "\r\n"), err
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	err := enc.Encode(textKeys(v))
-	return strings.TrimRight(b.String(), "\r\n"), err
 }
 
 func toYAML(v any) (string, error) {

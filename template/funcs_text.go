@@ -122,10 +122,6 @@ func replaceBounded(re *regexp.Regexp, s string, expand func([]byte, []int) []by
 	if err := steps(int64(len(matches))); err != nil {
 		return "", err
 	}
-	return joinMatches(s, matches, expand)
-}
-
-func joinMatches(s string, matches [][]int, expand func([]byte, []int) []byte) (string, error) {
 	var out []byte
 	last := 0
 	for _, m := range matches {

@@ -14,10 +14,10 @@ func viewFunctions() map[string]function {
 		"key":           {make: func(st *state) any { return st.key }},
 		"keyOrDefault":  {make: func(st *state) any { return st.keyOrDefault }},
 		"keyExists":     {make: func(st *state) any { return st.keyExists }},
-		"ls":            {make: func(st *state) any { return st.ls }},
-		"safeLs":        {make: func(st *state) any { return st.safeLs }},
-		"tree":          {make: func(st *state) any { return st.treePairs }},
-		"safeTree":      {make: func(st *state) any { return st.safeTree }},
+		"ls":            {make: func(st *state) any { return st.pairs(false, false) }},
+		"safeLs":        {make: func(st *state) any { return st.pairs(false, true) }},
+		"tree":          {make: func(st *state) any { return st.pairs(true, false) }},
+		"safeTree":      {make: func(st *state) any { return st.pairs(true, true) }},
 		"members":       {make: func(st *state) any { return st.members }},
 		"service":       {make: func(st *state) any { return st.members }},
 		"groups":        {make: func(st *state) any { return st.groups }},
@@ -103,13 +103,19 @@ func (st *state) keyExists(path string) (bool, error) {
 	return found, err
 }
 
-// pairs returns the keys below a path, sorted bytewise by path.
-func (st *state) pairs(path string, deep bool) ([]Pair, error) {
-	t, prefix, err := st.config(path)
-	if err != nil {
-		return nil, err
+// pairs returns the function for the keys below a path, sorted bytewise by path.
+func (st *state) pairs(deep, notEmpty bool) func(path string) ([]Pair, error) {
+	return func(path string) ([]Pair, error) {
+		t, prefix, err := st.config(path)
+		if err != nil {
+			return nil, err
+		}
+		list := pairsOf(t.Name, prefix, deep, func(yield func(string, view.Key) bool) { t.Walk(prefix, yield) })
+		if notEmpty && len(list) == 0 {
+			err = noKeyBelow(path)
+		}
+		return list, err
 	}
-	return pairsOf(t.Name, prefix, deep, func(yield func(string, view.Key) bool) { t.Walk(prefix, yield) }), nil
 }
 
 // pairsOf returns the keys below a prefix, all or the direct ones. Their texts are one
@@ -146,22 +152,6 @@ func pairsOf(name, prefix string, deep bool, keys iter.Seq2[string, view.Key]) [
 		pairs = append(pairs, Pair{Path: all[from:value], Key: all[value-len(key) : value], Value: all[value:]})
 	}
 	return pairs
-}
-
-func (st *state) ls(path string) ([]Pair, error) { return st.pairs(path, false) }
-
-func (st *state) treePairs(path string) ([]Pair, error) { return st.pairs(path, true) }
-
-func (st *state) safeLs(path string) ([]Pair, error) { return st.notEmpty(path, false) }
-
-func (st *state) safeTree(path string) ([]Pair, error) { return st.notEmpty(path, true) }
-
-func (st *state) notEmpty(path string, deep bool) ([]Pair, error) {
-	pairs, err := st.pairs(path, deep)
-	if err == nil && len(pairs) == 0 {
-		err = noKeyBelow(path)
-	}
-	return pairs, err
 }
 
 func noKeyBelow(path string) error {

@@ -107,15 +107,11 @@ func writesAlways(body *parse.ListNode) bool {
 	return text && !leaves
 }
 
-func (t *Template) mark(n parse.Node) int {
-	t.places = append(t.places, t.at(n))
-	return len(t.places) - 1
-}
-
-// call makes an action that calls a function of ours with the index of a
-// place. It declares a variable, so it prints nothing.
+// call makes an action that calls a function of ours with the index of the place of a
+// node. It declares a variable, so it prints nothing.
 func (t *Template) call(name string, n parse.Node) parse.Node {
-	return snippet(fmt.Sprintf("{{$__zkagent := %s %d}}", name, t.mark(n)))
+	t.places = append(t.places, t.at(n))
+	return snippet(fmt.Sprintf("{{$__zkagent := %s %d}}", name, len(t.places)-1))
 }
 
 func snippet(text string) *parse.ActionNode {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -36,30 +35,22 @@ func sprigFunctions() map[string]any {
 		funcs[name] = weighed(funcs[name])
 	}
 	maps.Copy(funcs, map[string]any{
-		"dig":       dig,
-		"keys":      sortedKeys,
-		"values":    sortedValues,
-		"repeat":    repeat,
-		"indent":    sprigIndent,
-		"nindent":   func(n int, s string) (string, error) { s, err := sprigIndent(n, s); return "\n" + s, err },
-		"replace":   replaceAll,
-		"join":      sprigJoin(funcs["join"].(func(string, any) string)),
-		"until":     until(funcs["until"].(func(int) []int)),
-		"untilStep": untilStep(funcs["untilStep"].(func(int, int, int) []int)),
-		"uniq":      uniq,
-		"mustUniq":  uniq,
-		"seq":       seq(funcs["seq"].(func(...int) string)),
+		"dig":             dig,
+		"keys":            sortedKeys,
+		"values":          sortedValues,
+		"repeat":          repeat,
+		"indent":          sprigIndent,
+		"nindent":         func(n int, s string) (string, error) { s, err := sprigIndent(n, s); return "\n" + s, err },
+		"replace":         replaceAll,
+		"join":            sprigJoin(funcs["join"].(func(string, any) string)),
+		"until":           until(funcs["until"].(func(int) []int)),
+		"untilStep":       untilStep(funcs["untilStep"].(func(int, int, int) []int)),
+		"uniq":            uniq,
+		"mustUniq":        uniq,
+		"regexReplaceAll": expandAll, "mustRegexReplaceAll": expandAll,
+		"regexReplaceAllLiteral": replaceLiteral, "mustRegexReplaceAllLiteral": replaceLiteral,
+		"seq": seq(funcs["seq"].(func(...int) string)),
 	})
-	for _, prefix := range []string{"", "must"} {
-		name := func(s string) string {
-			if prefix == "" {
-				return s
-			}
-			return prefix + strings.ToUpper(s[:1]) + s[1:]
-		}
-		funcs[name("regexReplaceAll")] = sprigReplace(true)
-		funcs[name("regexReplaceAllLiteral")] = sprigReplace(false)
-	}
 	maps.Copy(funcs, guardedParsers(funcs))
 	for name, fn := range funcs {
 		funcs[name] = takesTextMaps(fn)
@@ -155,22 +146,16 @@ func seq(fn func(...int) string) any {
 	}
 }
 
-// sprigReplace has sprig's order of arguments: expression, text, replacement.
-func sprigReplace(expand bool) any {
-	return func(re, s, replacement string) (string, error) {
-		if expand {
-			return regexReplaceAll(re, replacement, s)
-		}
-		compiled, err := pattern(re)
-		if err != nil {
-			return "", err
-		}
-		return replaceLiteral(compiled, s, replacement)
-	}
-}
+// expandAll and replaceLiteral have sprig's order of arguments: expression, text,
+// replacement.
+func expandAll(re, s, replacement string) (string, error) { return regexReplaceAll(re, replacement, s) }
 
-func replaceLiteral(re *regexp.Regexp, s, replacement string) (string, error) {
-	return replaceBounded(re, s, func(dst []byte, _ []int) []byte { return append(dst, replacement...) })
+func replaceLiteral(re, s, replacement string) (string, error) {
+	compiled, err := pattern(re)
+	if err != nil {
+		return "", err
+	}
+	return replaceBounded(compiled, s, func(dst []byte, _ []int) []byte { return append(dst, replacement...) })
 }
 
 // The labels of a member are a map of texts; sprig's functions take maps of

@@ -181,7 +181,7 @@ func (d *run) run(ctx context.Context) error {
 	}
 	// The agents leave first, while the server is there for them.
 	defer func() { end(); d.server.Start(); agents.Wait() }()
-	d.sim = newSimulation(d.memberConfig(cfg))
+	d.sim = d.newSimulation(cfg)
 	d.wg.Go(func() { d.sim.run(life, d.con, d.o) })
 	d.wg.Go(func() { d.outages(life) })
 	// An agent that waits for something is shown, too: the narrator says for what.
@@ -215,7 +215,7 @@ func (d *run) watch(ctx context.Context, ended <-chan error) error {
 			return err
 		}
 	}
-	over, limit := false, time.Now().Add(d.o.ExitAfter)
+	limit := time.Now().Add(d.o.ExitAfter)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -232,12 +232,9 @@ func (d *run) watch(ctx context.Context, ended <-chan error) error {
 				if err := story.next(ctx, now, n); err != nil && ctx.Err() == nil {
 					return err
 				}
-				continue
+			} else if d.o.ExitAfter > 0 && now.After(limit) {
+				return nil
 			}
-			over = d.o.ExitAfter > 0 && now.After(limit)
-		}
-		if over {
-			return nil
 		}
 	}
 }

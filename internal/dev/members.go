@@ -15,58 +15,45 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// memberConfig says where the simulated members of a name register.
-type memberConfig struct {
-	zk     session.Config
-	lookup func(name string) (group, format string)
-}
-
-func (d *run) memberConfig(cfg *agent.Config) memberConfig {
-	zk := cfg.ZooKeeper
-	zk.Dial, zk.Logger = d.server.Dial, nil
-	groups, services := cfg.Groups, cfg.Services
-	return memberConfig{zk: zk, lookup: func(name string) (string, string) {
-		path := name
-		for _, s := range services {
-			if s.Name == name {
-				path = s.Group
-			}
-		}
-		for _, g := range groups {
-			if g.Name != name && g.Path != path {
-				continue
-			}
-			switch g.Format {
-			case registry.FormatServerSet, registry.FormatCurator:
-				return g.Path, g.Format
-			}
-			return g.Path, registry.FormatNerve
-		}
-		if !strings.HasPrefix(path, "/") {
-			path = "/services/" + name
-		}
-		return path, registry.FormatNerve
-	}}
-}
-
 // simulation is the simulated members: each has a session and a port of its
 // own, and registers as the agent registers its services.
 type simulation struct {
-	cfg memberConfig
+	cfg *agent.Config
+	zk  session.Config
 
 	mu      sync.Mutex // guards what follows
 	count   map[string]int
-	members map[string][]*simulated // by name, oldest first
+	members map[string][]context.CancelFunc // ends one, by name, oldest first
 	wg      sync.WaitGroup
 }
 
-type simulated struct {
-	id   string
-	stop context.CancelFunc
+func (d *run) newSimulation(cfg *agent.Config) *simulation {
+	s := &simulation{cfg: cfg, zk: cfg.ZooKeeper, count: map[string]int{}, members: map[string][]context.CancelFunc{}}
+	s.zk.Dial, s.zk.Logger = d.server.Dial, nil
+	return s
 }
 
-func newSimulation(cfg memberConfig) *simulation {
-	return &simulation{cfg: cfg, count: map[string]int{}, members: map[string][]*simulated{}}
+// place finds the group and the format of members by the name or the path of a block.
+func (s *simulation) place(name string) (group, format string) { //nolint:nonamedreturns // two texts need names.
+	path := name
+	for _, c := range s.cfg.Services {
+		if c.Name == name {
+			path = c.Group
+		}
+	}
+	for _, g := range s.cfg.Groups {
+		if g.Name != name && g.Path != path {
+			continue
+		}
+		if g.Format == registry.FormatServerSet || g.Format == registry.FormatCurator {
+			return g.Path, g.Format
+		}
+		return g.Path, registry.FormatNerve
+	}
+	if !strings.HasPrefix(path, "/") {
+		path = "/services/" + name
+	}
+	return path, registry.FormatNerve
 }
 
 // run starts the members that the flags ask for, replaces them when there is
@@ -97,16 +84,15 @@ func (s *simulation) add(ctx context.Context, name string) error {
 	defer s.mu.Unlock()
 	s.count[name]++
 	base := name[strings.LastIndexByte(name, '/')+1:]
-	m := &simulated{id: fmt.Sprintf("%s-%d", base, s.count[name])}
-	b, err := newBackend(m.id)
+	id := fmt.Sprintf("%s-%d", base, s.count[name])
+	b, err := newBackend(id)
 	if err != nil {
 		return err
 	}
-	group, format := s.cfg.lookup(name)
-	life, cancel := context.WithCancel(ctx)
-	m.stop = cancel
-	s.members[name] = append(s.members[name], m)
-	cfg := registry.ServiceConfig{Name: m.id, Group: group, Address: "127.0.0.1", Port: b.port, Format: format, MemberID: m.id}
+	group, format := s.place(name)
+	life, stop := context.WithCancel(ctx)
+	s.members[name] = append(s.members[name], stop)
+	cfg := registry.ServiceConfig{Name: id, Group: group, Address: "127.0.0.1", Port: b.port, Format: format, MemberID: id}
 	s.wg.Go(func() {
 		defer b.close()
 		s.live(life, cfg)
@@ -118,7 +104,7 @@ func (s *simulation) add(ctx context.Context, name string) error {
 // ends; the end of the session then removes it.
 func (s *simulation) live(ctx context.Context, cfg registry.ServiceConfig) {
 	for ctx.Err() == nil {
-		sess, err := session.Dial(ctx, s.cfg.zk)
+		sess, err := session.Dial(ctx, s.zk)
 		if err != nil {
 			return // only ctx ends the wait for a server
 		}
@@ -135,7 +121,7 @@ func (s *simulation) remove(name string) {
 		return
 	}
 	s.members[name] = list[1:]
-	list[0].stop()
+	list[0]()
 }
 
 // backend is a small server on a free loopback port that answers every request
