@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 )
 
@@ -50,4 +51,16 @@ func clip(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// tcpCheck connects and closes.
+type tcpCheck struct{ address string }
+
+func (c tcpCheck) Run(ctx context.Context) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.address)
+	if err != nil {
+		return "", fmt.Errorf("connect: %w", err)
+	}
+	_ = conn.Close()
+	return "connected to " + c.address, nil
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,11 +63,7 @@ func (c *httpCheck) Run(ctx context.Context) (string, error) {
 }
 
 func (c *httpCheck) request(ctx context.Context) (*http.Request, error) {
-	method := c.cfg.Method
-	if method == "" {
-		method = http.MethodGet
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.cfg.URL, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.cfg.Method, http.MethodGet), c.cfg.URL, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}

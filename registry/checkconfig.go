@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -73,12 +74,7 @@ type TLSConfig struct {
 	Insecure   bool   // do not verify the server
 }
 
-func (c CheckConfig) name() string {
-	if c.Name == "" {
-		return c.Kind
-	}
-	return c.Name
-}
+func (c CheckConfig) name() string { return cmp.Or(c.Name, c.Kind) }
 
 // withDefaults fills in the defaults.
 func (c CheckConfig) withDefaults() CheckConfig {
@@ -87,22 +83,11 @@ func (c CheckConfig) withDefaults() CheckConfig {
 		rise, fall = 1, 1
 	}
 	c.Name = c.name()
-	if c.Interval <= 0 {
-		c.Interval = DefaultInterval
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Rise <= 0 {
-		c.Rise = rise
-	}
-	if c.Fall <= 0 {
-		c.Fall = fall
-	}
-	if c.Jitter == 0 {
-		c.Jitter = DefaultJitter
-	}
-	c.Jitter = min(max(c.Jitter, 0), 1)
+	c.Interval = cmp.Or(max(c.Interval, 0), DefaultInterval)
+	c.Timeout = cmp.Or(max(c.Timeout, 0), DefaultTimeout)
+	c.Rise = cmp.Or(max(c.Rise, 0), rise)
+	c.Fall = cmp.Or(max(c.Fall, 0), fall)
+	c.Jitter = min(max(cmp.Or(c.Jitter, DefaultJitter), 0), 1)
 	return c
 }
 
@@ -170,11 +155,8 @@ type statusRange struct{ from, to int }
 
 // parseStatuses reads "200,204,300-308"; empty means 200-399.
 func parseStatuses(s string) ([]statusRange, error) {
-	if s == "" {
-		s = "200-399"
-	}
 	var ranges []statusRange
-	for part := range strings.SplitSeq(s, ",") {
+	for part := range strings.SplitSeq(cmp.Or(s, "200-399"), ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
 		if !isRange {
 			to = from

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -68,17 +69,7 @@ type uriPart struct {
 }
 
 func (o CuratorOptions) class() string {
-	if o.PayloadClass != "" {
-		return o.PayloadClass
-	}
-	return map[string]string{PresetSpring: springClass, PresetDubbo3: dubboClass}[o.Preset]
-}
-
-func (o CuratorOptions) uri() string {
-	if o.URISpec == "" && o.Preset == PresetSpring {
-		return springURI
-	}
-	return o.URISpec
+	return cmp.Or(o.PayloadClass, map[string]string{PresetSpring: springClass, PresetDubbo3: dubboClass}[o.Preset])
 }
 
 func encodeCurator(r Registration) ([]byte, error) {
@@ -97,7 +88,7 @@ func encodeCurator(r Registration) ([]byte, error) {
 		c.SSLPort = &o.SSLPort
 	}
 	var err error
-	if c.URISpec, err = parseURISpec(o.uri()); err != nil {
+	if c.URISpec, err = parseURISpec(cmp.Or(o.URISpec, map[string]string{PresetSpring: springURI}[o.Preset])); err != nil {
 		return nil, err
 	}
 	// Spring and Dubbo readers take the status from the payload. All other readers
@@ -113,10 +104,7 @@ func curatorPayloadOf(r Registration) *curatorPayload {
 	if class == "" {
 		return nil
 	}
-	p := &curatorPayload{Class: class, ID: r.Curator.PayloadID, Name: r.Service, Metadata: map[string]string{}}
-	if p.ID == "" {
-		p.ID = r.ID
-	}
+	p := &curatorPayload{Class: class, ID: cmp.Or(r.Curator.PayloadID, r.ID), Name: r.Service, Metadata: map[string]string{}}
 	maps.Copy(p.Metadata, r.Labels)
 	switch r.Curator.Preset {
 	case PresetSpring:

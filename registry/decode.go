@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -51,10 +52,7 @@ func decodeObject(fields func(m *view.Member, name string, o object)) decoder {
 
 // decoderOf returns the decoder of a format; empty means auto.
 func decoderOf(format string) (decoder, error) {
-	if format == "" {
-		format = FormatAuto
-	}
-	if d, ok := decoders[format]; ok {
+	if d, ok := decoders[cmp.Or(format, FormatAuto)]; ok {
 		return d, nil
 	}
 	if expr, ok := strings.CutPrefix(format, FormatRegexpName+":"); ok {

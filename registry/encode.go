@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,12 +33,7 @@ type Registration struct {
 	Template             string         // template
 }
 
-func (r Registration) status() string {
-	if r.Status == "" {
-		return view.StatusUp
-	}
-	return r.Status
-}
+func (r Registration) status() string { return cmp.Or(r.Status, view.StatusUp) }
 
 // Address is host and port joined.
 func (r Registration) Address() string { return r.member().Address() }

@@ -117,16 +117,11 @@ type Group struct {
 // reports an invalid cfg.
 func NewGroup(cfg GroupConfig) *Group {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
-	if cfg.MaxMembers <= 0 {
-		cfg.MaxMembers = DefaultMaxMembers
-	}
+	cfg.MaxMembers = cmp.Or(max(cfg.MaxMembers, 0), DefaultMaxMembers)
 	g := &Group{
-		cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1),
+		cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1),
 		rule:   rule{cfg: cfg.Guard.withDefaults(), noDamping: cfg.NoDamping},
 		status: GroupStatus{Name: cfg.Name, Path: cfg.Path},
-	}
-	if g.log == nil {
-		g.log = slog.New(slog.DiscardHandler)
 	}
 	g.prober.found = g.poke
 	g.dec, g.fault = decoderOf(cfg.Format)
@@ -135,6 +130,9 @@ func NewGroup(cfg GroupConfig) *Group {
 	}
 	return g
 }
+
+// logger returns a logger that may be nil in settings.
+func logger(l *slog.Logger) *slog.Logger { return cmp.Or(l, slog.New(slog.DiscardHandler)) }
 
 // Accept makes the guard accept the current members.
 func (g *Group) Accept() {
@@ -298,10 +296,5 @@ func (c GroupConfig) allowed(host string) bool {
 	if err != nil {
 		return false
 	}
-	for _, p := range c.Allow {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Allow, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

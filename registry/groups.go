@@ -74,11 +74,7 @@ type Groups struct {
 // NewGroups returns the follower of a set of groups. It does no I/O and starts
 // nothing. Run reports an invalid cfg.
 func NewGroups(cfg GroupsConfig) *Groups {
-	g := &Groups{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), groups: map[string]*Group{}}
-	if g.log == nil {
-		g.log = slog.New(slog.DiscardHandler)
-	}
-	return g
+	return &Groups{cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1), groups: map[string]*Group{}}
 }
 
 // Accept makes the guard of one group, or of all groups if name is empty, accept

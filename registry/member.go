@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -51,24 +52,15 @@ func validate(m *view.Member) error {
 	if m.Name == "" && view.IsName(m.Znode) {
 		m.Name = m.Znode
 	}
-	if m.Name == "" {
-		m.Name = m.Address()
-	}
-	if m.ID == "" {
-		m.ID = m.Name
-	}
-	if m.Node == "" {
-		m.Node = m.Host
-	}
+	m.Name = cmp.Or(m.Name, m.Address())
+	m.ID, m.Node = cmp.Or(m.ID, m.Name), cmp.Or(m.Node, m.Host)
 	if !view.IsName(m.Name) || !view.IsName(m.ID) || !view.IsName(m.Node) {
 		return errors.New("name, id or node: only letters, digits and ._:- are allowed, at most 128, and no - at the beginning")
 	}
 	if m.Weight < 0 || m.Weight > maxWeight {
 		return fmt.Errorf("weight %d is not within 0 to %d", m.Weight, maxWeight)
 	}
-	if m.Status == "" {
-		m.Status = view.StatusUp
-	}
+	m.Status = cmp.Or(m.Status, view.StatusUp)
 	if err := validatePorts(m.Ports); err != nil {
 		return err
 	}
@@ -128,12 +120,7 @@ func printable(s string) bool {
 	if !utf8.ValidString(s) {
 		return false
 	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError })
 }
 
 // setLabel stores a label of a foreign format if its key and length are within the

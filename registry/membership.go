@@ -1,12 +1,16 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
+	"net"
 	"net/netip"
 	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/zkagent/zkagent/recipe"
@@ -142,4 +146,115 @@ func (r *Registrar) formerSessions() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.former))
+}
+
+// Own returns the path of the znode that a registrar of this service takes over in
+// session s from a previous process, or "" if the session owns none. It returns a
+// fixed name even if the znode does not exist.
+func (c ServiceConfig) Own(ctx context.Context, s *session.Session) (string, error) {
+	m, err := newMembership(NewRegistrar(c), s)
+	if err == nil {
+		err = m.identify()
+	}
+	if err != nil {
+		return "", err
+	}
+	return m.node(0).Find(ctx, s)
+}
+
+// publish makes the current state visible. It completes leaving once the znode is
+// gone.
+func (r *Registrar) publish(m *membership, is recipe.NodeState) {
+	defer r.changed()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, w := &r.status, m.last
+	state := w.state
+	switch {
+	case !is.Owned && w.present && is.Blocked != nil:
+		state = StateBlocked
+	case !is.Owned && w.present:
+		state = StateWaiting
+	}
+	if state != s.State || s.Since.IsZero() {
+		s.State, s.Since = state, time.Now()
+	}
+	s.Registered, s.Weight = is.Owned, w.weight
+	s.Node, r.node = "", is.Path
+	if is.Owned {
+		s.Node = is.Path
+		s.Address = net.JoinHostPort(m.host, strconv.Itoa(r.cfg.Port))
+		r.everUp = true
+	}
+	switch {
+	case is.Err != nil:
+		s.Error = is.Err.Error()
+	case is.Blocked != nil:
+		s.Error = is.Blocked.Error()
+	case is.Known:
+		s.Error = ""
+	}
+	r.cfg.Metrics.service(r.cfg.Name, is.Owned)
+	if w.left && !is.Owned && is.Known {
+		r.finishLeaving()
+	}
+}
+
+// adopt takes over a znode that was found, and the state that only its data
+// contains.
+func (r *Registrar) adopt(data []byte) {
+	born := time.Now()
+	if ms := curatorRegistered(data); ms > 0 {
+		born = time.UnixMilli(ms)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.born, r.everUp = born, true
+	r.risen = time.Time{} // it was up before, so it is warm
+}
+
+// born0 sets the registration time of a znode that is about to be made.
+func (r *Registrar) born0(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.born = now
+}
+
+// known returns the last known path of the member's znode.
+func (r *Registrar) known() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node
+}
+
+// splayOf spreads members over the splay by their names. A member always waits the
+// same time, and many members are evenly spread.
+func splayOf(name string, splay time.Duration) time.Duration {
+	if splay <= 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	// The upper bits of FNV differ little between names that differ in their
+	// last byte only, so they are mixed once more.
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return time.Duration(float64(x>>11) / (1 << 53) * float64(splay))
+}
+
+// localAddress returns the local address from which packets to the server go. It
+// sends no packet.
+func localAddress(ctx context.Context, server string) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", server)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	if err != nil {
+		return "", err
+	}
+	return ParseHost(host)
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -49,15 +50,9 @@ type Provider struct {
 
 // NewProvider returns a provider without members.
 func NewProvider(cfg ProviderConfig) *Provider {
-	if cfg.Errors <= 0 {
-		cfg.Errors = 2
-	}
-	if cfg.ErrorWindow <= 0 {
-		cfg.ErrorWindow = 30 * time.Second
-	}
-	if cfg.DownFor <= 0 {
-		cfg.DownFor = 30 * time.Second
-	}
+	cfg.Errors = cmp.Or(max(cfg.Errors, 0), 2)
+	cfg.ErrorWindow = cmp.Or(max(cfg.ErrorWindow, 0), 30*time.Second)
+	cfg.DownFor = cmp.Or(max(cfg.DownFor, 0), 30*time.Second)
 	return &Provider{cfg: cfg, errors: map[memberKey][]time.Time{}, down: map[memberKey]time.Time{}}
 }
 

@@ -78,12 +78,9 @@ type Registrar struct {
 // nothing. Run reports an invalid cfg.
 func NewRegistrar(cfg ServiceConfig) *Registrar {
 	r := &Registrar{
-		cfg: cfg, log: cfg.Logger, fault: cfg.Validate(), wake: make(chan struct{}, 1), gone: make(chan struct{}),
+		cfg: cfg, log: logger(cfg.Logger), fault: cfg.Validate(), wake: make(chan struct{}, 1), gone: make(chan struct{}),
 		former: make(map[int64]bool),
 		status: ServiceStatus{Name: cfg.Name, Group: cfg.Group, Format: cfg.format(), State: StateUnknown},
-	}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
 	}
 	for _, c := range cfg.Checks {
 		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.poke(); r.changed() })

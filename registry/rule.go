@@ -52,18 +52,10 @@ type GuardConfig struct {
 }
 
 func (c GuardConfig) withDefaults() GuardConfig {
-	if c.MaxLoss <= 0 {
-		c.MaxLoss = DefaultMaxLoss
-	}
-	if c.MinMembers <= 0 {
-		c.MinMembers = DefaultMinMembers
-	}
-	if c.Window <= 0 {
-		c.Window = DefaultWindow
-	}
-	if c.Hold == 0 {
-		c.Hold = DefaultHold
-	}
+	c.MaxLoss = cmp.Or(max(c.MaxLoss, 0), DefaultMaxLoss)
+	c.MinMembers = cmp.Or(max(c.MinMembers, 0), DefaultMinMembers)
+	c.Window = cmp.Or(max(c.Window, 0), DefaultWindow)
+	c.Hold = cmp.Or(c.Hold, DefaultHold)
 	return c
 }
 
@@ -389,11 +381,7 @@ func (r *rule) tooMany(lost int) bool {
 
 // accept believes the current set.
 func (r *rule) accept() {
-	for _, m := range r.base.missing(r.now) {
-		if rec := r.records[keyOf(m)]; rec != nil {
-			rec.believed = true
-		}
-	}
+	r.confirm(r.base.missing(r.now))
 	r.base, r.since, r.history = nil, time.Time{}, nil
 }
 

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,12 +143,7 @@ func (c ServiceConfig) probe() error {
 	return err
 }
 
-func (c ServiceConfig) format() string {
-	if c.Format == "" {
-		return FormatNerve
-	}
-	return c.Format
-}
+func (c ServiceConfig) format() string { return cmp.Or(c.Format, FormatNerve) }
 
 // registration returns the registration of the service when all is well.
 func (c ServiceConfig) registration(host, id string) Registration {

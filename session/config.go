@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -158,26 +159,16 @@ func (c Config) complete() (Config, error) {
 	if c.Chroot, err = cleanChroot(c.Chroot); err != nil {
 		return c, fmt.Errorf("session: %w", err)
 	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	if c.Timeout < 10*time.Millisecond || c.Timeout > 24*time.Hour {
 		return c, fmt.Errorf("session: timeout %s is out of range", c.Timeout)
 	}
-	if c.MaxFrame == 0 {
-		c.MaxFrame = DefaultMaxFrame
-	}
-	c.MaxFrame = max(c.MaxFrame, minFrame)
-	if c.MaxReply == 0 {
-		c.MaxReply = DefaultMaxReply
-	}
-	c.MaxReply = max(c.MaxReply, minFrame)
+	c.MaxFrame = max(cmp.Or(c.MaxFrame, DefaultMaxFrame), minFrame)
+	c.MaxReply = max(cmp.Or(c.MaxReply, DefaultMaxReply), minFrame)
 	if len(c.ACL) == 0 {
 		c.ACL = defaultACL(len(c.Auth) > 0 || c.SASL != nil)
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Dial == nil {
 		d := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
 		c.Dial, c.resolve = d.DialContext, net.DefaultResolver.LookupHost

@@ -137,29 +137,22 @@ func (v View) Sources() []Source {
 	})
 }
 
-// Tree returns the config tree of that name.
-func (v View) Tree(name string) (*Tree, bool) {
-	t, ok := v.updates[Source{KindConfig, name}].(*Tree)
-	return t, ok
+func get[U Update](v View, kind Kind, name string) (U, bool) {
+	u, ok := v.updates[Source{kind, name}].(U)
+	return u, ok
 }
+
+// Tree returns the config tree of that name.
+func (v View) Tree(name string) (*Tree, bool) { return get[*Tree](v, KindConfig, name) }
 
 // Group returns the group of that name.
-func (v View) Group(name string) (*Group, bool) {
-	g, ok := v.updates[Source{KindGroup, name}].(*Group)
-	return g, ok
-}
+func (v View) Group(name string) (*Group, bool) { return get[*Group](v, KindGroup, name) }
 
 // Groups returns the set of groups of that name.
-func (v View) Groups(name string) (*Groups, bool) {
-	g, ok := v.updates[Source{KindGroups, name}].(*Groups)
-	return g, ok
-}
+func (v View) Groups(name string) (*Groups, bool) { return get[*Groups](v, KindGroups, name) }
 
 // Leader returns the state of the election of that name.
-func (v View) Leader(name string) (*Leader, bool) {
-	l, ok := v.updates[Source{KindElection, name}].(*Leader)
-	return l, ok
-}
+func (v View) Leader(name string) (*Leader, bool) { return get[*Leader](v, KindElection, name) }
 
 // Untyped converts the Run of a source: the result calls up with an Update instead of the
 // source's own type. It is for a program that collects many sources in one place.

@@ -29,7 +29,9 @@ func (s *Server) answer(ctx context.Context, t *tree, q dns.Question, m *dns.Msg
 	m.Authoritative = true
 	labels := dns.SplitDomainName(strings.TrimSuffix(name, s.domain))
 	n, exists := t.find(labels)
-	group = groupLabel(n)
+	if n.group != nil {
+		group = n.group.block
+	}
 	switch {
 	case n.unknown:
 		m.Authoritative, m.Rcode = false, dns.RcodeServerFailure
@@ -56,13 +58,6 @@ func (s *Server) answer(ctx context.Context, t *tree, q dns.Question, m *dns.Msg
 	return group
 }
 
-func groupLabel(n node) string {
-	if n.group == nil {
-		return ""
-	}
-	return n.group.block
-}
-
 // answers builds the records of one answer.
 type answers struct {
 	s      *Server
@@ -76,14 +71,12 @@ func (a *answers) wants(rrtype uint16) bool { return a.q.Qtype == rrtype }
 
 // add adds a record; beyond the bound the answer is truncated.
 func (a *answers) add(rr dns.RR) {
-	if a.full() {
+	if len(a.m.Answer) >= a.most {
 		a.m.Truncated = true
 		return
 	}
 	a.m.Answer = append(a.m.Answer, rr)
 }
-
-func (a *answers) full() bool { return len(a.m.Answer) >= a.most }
 
 func (a *answers) typed(name string, rrtype uint16) dns.RR_Header {
 	h := a.header

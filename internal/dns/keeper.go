@@ -77,34 +77,25 @@ func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 			if reflect.DeepEqual(k.Want(), cfg) {
 				continue
 			}
-			cancel()
-			if cfg != nil {
-				<-ended //nolint:errcheck // We have stopped it.
-			}
-			return
 		case <-ctx.Done():
-			if cfg != nil {
-				<-ended //nolint:errcheck // We have stopped it.
-			}
-			return
 		case err := <-ended:
 			if ctx.Err() != nil {
 				return
 			}
 			k.Failed(cfg.Listen, err)
-			k.wait(ctx)
+			timer := time.NewTimer(listenAgain)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-k.changed:
+			case <-ctx.Done():
+			}
 			return
 		}
-	}
-}
-
-// wait pauses before the next try.
-func (k *Keeper) wait(ctx context.Context) {
-	timer := time.NewTimer(listenAgain)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-k.changed:
-	case <-ctx.Done():
+		cancel()
+		if cfg != nil {
+			<-ended //nolint:errcheck // We have stopped it.
+		}
+		return
 	}
 }

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,15 +231,11 @@ func (s *Server) tree() *tree {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.cached.Load()
-	if old != nil && old.of == now.Key {
+	old := cmp.Or(s.cached.Load(), &cachedTree{tree: &tree{}})
+	if old.of != nil && old.of == now.Key {
 		return old.tree
 	}
-	var before *tree
-	if old != nil {
-		before = old.tree
-	}
-	c := &cachedTree{of: now.Key, tree: newTree(&now.View, now.Declared, before)}
+	c := &cachedTree{of: now.Key, tree: newTree(&now.View, now.Declared, old.tree)}
 	s.cached.Store(c)
 	return c.tree
 }

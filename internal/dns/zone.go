@@ -101,7 +101,7 @@ func newTree(v *view.View, declared []view.Source, old *tree) *tree {
 		switch s.Kind {
 		case view.KindGroup:
 			g, _ := v.Group(s.Name)
-			t.groups[name] = reuse(g, old.group(name), name+".group", s.Name)
+			t.groups[name] = reuse(g, old.groups[name], name+".group", s.Name)
 		case view.KindGroups:
 			set, _ := v.Groups(s.Name)
 			t.sets[name] = zonesOf(set, old, name)
@@ -121,7 +121,7 @@ func zonesOf(set *view.Groups, old *tree, name string) map[string]*zone {
 	zones := make(map[string]*zone, len(set.Groups))
 	for _, g := range set.Groups {
 		child := strings.ToLower(g.Name)
-		zones[child] = reuse(g, old.child(name, child), child+"."+name+".groups", set.Name)
+		zones[child] = reuse(g, old.sets[name][child], child+"."+name+".groups", set.Name)
 	}
 	return zones
 }
@@ -134,20 +134,6 @@ func reuse(g *view.Group, old *zone, name, block string) *zone {
 		return old
 	}
 	return newZone(g, name, block)
-}
-
-func (t *tree) group(name string) *zone {
-	if t == nil {
-		return nil
-	}
-	return t.groups[name]
-}
-
-func (t *tree) child(set, name string) *zone {
-	if t == nil {
-		return nil
-	}
-	return t.sets[set][name]
 }
 
 // find returns the node at a name. The labels are those before the domain, in lower

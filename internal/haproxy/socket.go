@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,15 +46,15 @@ type Result struct {
 	Left     []string // ids of members without a slot, or whose host has no address
 }
 
+var backendName = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+
 // CheckName reports why a name cannot be that of a backend.
 func CheckName(name string) error {
 	if name == "" {
 		return errors.New("the name of the backend is empty")
 	}
-	for _, c := range name {
-		if c > '~' || !strings.ContainsRune("-_.:", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return fmt.Errorf("%q cannot be the name of a backend", name)
-		}
+	if !backendName.MatchString(name) {
+		return fmt.Errorf("%q cannot be the name of a backend", name)
 	}
 	return nil
 }

@@ -42,27 +42,15 @@ type Change struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.TickTime <= 0 {
-		o.TickTime = DefaultTickTime
-	}
-	if o.MinTimeout <= 0 {
-		o.MinTimeout = 2 * o.TickTime
-	}
-	if o.MaxTimeout <= 0 {
-		o.MaxTimeout = 20 * o.TickTime
-	}
-	if o.ContainerInterval <= 0 {
-		o.ContainerInterval = DefaultContainerInterval
-	}
-	if o.MaxFrame <= 0 {
-		o.MaxFrame = DefaultMaxFrame
-	}
+	o.TickTime = cmp.Or(max(o.TickTime, 0), DefaultTickTime)
+	o.MinTimeout = cmp.Or(max(o.MinTimeout, 0), 2*o.TickTime)
+	o.MaxTimeout = cmp.Or(max(o.MaxTimeout, 0), 20*o.TickTime)
+	o.ContainerInterval = cmp.Or(max(o.ContainerInterval, 0), DefaultContainerInterval)
+	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), DefaultMaxFrame)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	var err error
 	if o.Version, err = Personality(cmp.Or(o.Version, DefaultVersion)); err != nil {
 		panic("memzk: " + err.Error())
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
 }

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -84,18 +85,10 @@ type Mirror struct {
 
 // New returns a mirror that has read nothing yet; everything is to be read.
 func New(s *session.Session, root string, opt Options) *Mirror {
-	if opt.Concurrency <= 0 {
-		opt.Concurrency = DefaultConcurrency
-	}
-	if opt.coverFrom <= 0 {
-		opt.coverFrom = coverFrom
-	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opt.Recheck <= 0 {
-		opt.Recheck = recheckFew
-	}
+	opt.Concurrency = cmp.Or(max(opt.Concurrency, 0), DefaultConcurrency)
+	opt.coverFrom = cmp.Or(max(opt.coverFrom, 0), coverFrom)
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
+	opt.Recheck = cmp.Or(max(opt.Recheck, 0), recheckFew)
 	m := &Mirror{
 		s: s, root: root, opt: opt, todo: newMarks(), parts: map[string]*part{},
 		top: &znode{path: root, mzxid: unread}, errs: map[mark]*trouble{},
