@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -43,7 +42,7 @@ type call struct {
 	err  error
 	code int32
 	zxid int64
-	body *[]byte // the reply with its header
+	body []byte // the reply with its header
 }
 
 // lost reports whether the connection has ended without a reply. done is closed.
@@ -59,13 +58,9 @@ func newFrame(op int32, args ...any) []byte { return packet(int32(0), op, args) 
 
 // packet encodes values with their length before them.
 func packet(values ...any) []byte {
-	buf := getFrame(4)
-	e := jute.NewEncoder(*buf)
+	e := jute.NewEncoder(make([]byte, 4, 128))
 	e.Put(values...)
-	b := bytes.Clone(e.Bytes())
-	*buf = e.Bytes()
-	putFrame(buf)
-	return setLength(b)
+	return setLength(e.Bytes())
 }
 
 // setLength fills in the length of a frame, its first four bytes.
@@ -88,16 +83,14 @@ func (c *call) finish(w *wire, err error) {
 // reply handles the answer to a request of ours. It runs in the reading goroutine. So
 // it arms a watch before the reader handles the next frame, which may be its event. And
 // a watch whose event came first fires before the caller sees the reply.
-func (w *wire) reply(xid int32, buf *[]byte) error {
+func (w *wire) reply(xid int32, frame []byte) error {
 	c := w.take(xid)
 	if c == nil {
-		putFrame(buf)
 		return fmt.Errorf("server answered a request that was not made, xid %d", xid)
 	}
 	var h jute.ReplyHeader
-	_ = jute.NewDecoder(*buf).Get(&h) // receive has checked the length
+	_ = jute.NewDecoder(frame).Get(&h) // receive has checked the length
 	if h.Err == jute.ErrCodeSessionMoved {
-		putFrame(buf)
 		c.finish(w, errLost)
 		return errMoved
 	}
@@ -119,7 +112,7 @@ func (w *wire) reply(xid int32, buf *[]byte) error {
 	if c.watch != nil {
 		w.s.watches.settle(w, c.watch, h.Err, before)
 	}
-	c.code, c.zxid, c.body = h.Err, h.Zxid, buf
+	c.code, c.zxid, c.body = h.Err, h.Zxid, frame
 	c.finish(w, nil)
 	if h.Err == jute.ErrCodeSessionExpired {
 		w.s.expire("a request was answered so")
@@ -222,7 +215,6 @@ func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 		if c.err == nil && c.code == jute.ErrCodeThrottled && throttled < maxThrottled {
 			// Not applied: the server threw it away unread.
 			c.watch.Stop()
-			putFrame(c.body)
 			_ = s.Sleep(ctx, minBackoff<<throttled)
 			throttled++
 			continue
@@ -281,7 +273,6 @@ func (r *request) fail(err error) error {
 
 // finish decodes the reply to c. For exists, a missing znode arms the watch too.
 func (r *request) finish(c *call) (*Watch, error) {
-	defer putFrame(c.body)
 	r.zxid = c.zxid
 	if err := codeError(c.code); err != nil {
 		if r.kind != watchExists || !errors.Is(err, ErrNoNode) {
@@ -290,7 +281,7 @@ func (r *request) finish(c *call) (*Watch, error) {
 		}
 		return c.watch, err
 	}
-	d := jute.NewDecoder((*c.body)[jute.ReplyHeaderSize:])
+	d := jute.NewDecoder(c.body[jute.ReplyHeaderSize:])
 	err := d.Get(r.result...)
 	if r.decode != nil {
 		err = cmp.Or(r.decode(d), d.Err())

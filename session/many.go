@@ -50,8 +50,7 @@ func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error)
 	return out, err
 }
 
-// ChildrenMany lists the children of many znodes with few requests, like GetMany. The
-// names of one znode share their memory: clone them if you keep only a few.
+// ChildrenMany lists the children of many znodes with few requests, like GetMany.
 func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResult, error) {
 	out := make([]ListResult, len(paths))
 	err := s.ListMany(ctx, paths, func(i int, r ListResult) { out[i] = r })
@@ -66,7 +65,7 @@ func (s *Session) ListMany(ctx context.Context, paths []string, took func(int, L
 	out := make([]ListResult, len(paths))
 	return s.many(ctx, paths, reader{
 		op:     jute.OpGetChildren,
-		decode: func(i int, d *jute.Decoder) { out[i].Names = d.SharedStrings() },
+		decode: func(i int, d *jute.Decoder) { out[i].Names = d.Strings() },
 		failed: func(i int, err error) { out[i] = ListResult{Err: err} },
 		single: func(ctx context.Context, i int) (int, error) {
 			out[i].Names, _, out[i].Err = s.Children(ctx, paths[i])

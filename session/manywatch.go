@@ -204,7 +204,6 @@ func (p *watchedPart) finish(ctx context.Context, w *wire, r *request, calls []*
 		if set.err != nil {
 			return r.fail(set.err)
 		}
-		putFrame(set.body)
 		switch err := codeError(set.code); {
 		case err == nil:
 		case errors.Is(err, ErrThrottled):

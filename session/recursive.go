@@ -94,7 +94,6 @@ func (s *Session) addCover(ctx context.Context, r *request, c *RecursiveWatch) e
 	if q.err != nil {
 		return q.err
 	}
-	putFrame(q.body)
 	switch q.code {
 	case jute.ErrCodeOK:
 	case jute.ErrCodeThrottled:
@@ -167,7 +166,6 @@ func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 		if c.lost() {
 			break
 		}
-		putFrame(c.body)
 		if err := codeError(c.code); err != nil {
 			return r.fail(fmt.Errorf("%w: %w", ErrUnimplemented, err))
 		}

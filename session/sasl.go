@@ -152,12 +152,11 @@ func (w *wire) saslRound(xid int32, token []byte) ([]byte, error) {
 	if _, err := w.conn.Write(frame); err != nil {
 		return nil, err
 	}
-	buf, err := w.readFrame()
+	frame, err := w.readFrame()
 	if err != nil {
 		return nil, fmt.Errorf("the server ended the connection: %w", err)
 	}
-	defer putFrame(buf)
-	d := jute.NewDecoder(*buf)
+	d := jute.NewDecoder(frame)
 	var h jute.ReplyHeader
 	if err := d.Get(&h); err != nil {
 		return nil, err

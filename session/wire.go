@@ -160,37 +160,33 @@ func (w *wire) nextLocal() ([]byte, error) {
 // receive reads one frame from the socket and handles it. It returns the frame if it is
 // for the library.
 func (w *wire) receive() ([]byte, error) {
-	buf, err := w.readFrame()
-	if err != nil || buf == nil {
+	frame, err := w.readFrame()
+	if err != nil || frame == nil {
 		return nil, err
 	}
 	w.mu.Lock()
 	asking := w.phase == phaseAsking
 	w.mu.Unlock()
 	if asking {
-		defer putFrame(buf)
-		return w.welcome(*buf)
+		return w.welcome(frame)
 	}
-	if len(*buf) < jute.ReplyHeaderSize {
-		putFrame(buf)
+	if len(frame) < jute.ReplyHeaderSize {
 		return nil, errors.New("server sent a reply without a header")
 	}
-	xid := int32(binary.BigEndian.Uint32(*buf))
+	xid := int32(binary.BigEndian.Uint32(frame))
 	switch xid {
 	case jute.XidNotification:
-		defer putFrame(buf)
-		return nil, w.event(*buf)
+		return nil, w.event(frame)
 	case jute.XidPing:
-		defer putFrame(buf)
 		w.pong()
-		return withLength(*buf), nil
+		return withLength(frame), nil
 	}
-	return nil, w.reply(xid, buf)
+	return nil, w.reply(xid, frame)
 }
 
 // readFrame reads one frame without its length. It returns nil without an error
 // for a reply that was too large and has been thrown away.
-func (w *wire) readFrame() (*[]byte, error) {
+func (w *wire) readFrame() ([]byte, error) {
 	head, err := w.in.Peek(4)
 	if err != nil {
 		return nil, err
@@ -203,12 +199,11 @@ func (w *wire) readFrame() (*[]byte, error) {
 		return nil, w.refuse(n)
 	}
 	_, _ = w.in.Discard(4)
-	buf := getFrame(n)
+	frame := make([]byte, n)
 	for got := 0; got < n; {
 		// A long frame arrives in pieces; each shows that the server is there.
 		piece := min(n-got, 64<<10)
-		if _, err := io.ReadFull(w.in, (*buf)[got:got+piece]); err != nil {
-			putFrame(buf)
+		if _, err := io.ReadFull(w.in, frame[got:got+piece]); err != nil {
 			return nil, err
 		}
 		got += piece
@@ -217,7 +212,7 @@ func (w *wire) readFrame() (*[]byte, error) {
 		}
 	}
 	w.s.met.bytes.WithLabelValues("in").Add(float64(n + 4))
-	return buf, nil
+	return frame, nil
 }
 
 // refuse throws a reply of n bytes away and fails its request with ErrTooLarge. Otherwise
@@ -274,23 +269,3 @@ func (a wireAddr) String() string  { return string(a) }
 
 // withLength returns a copy of a frame with its length before it.
 func withLength(frame []byte) []byte { return setLength(append(make([]byte, 4), frame...)) }
-
-var frames = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
-
-const maxPooled = 256 << 10
-
-// getFrame returns a buffer of n bytes, to be given back with putFrame.
-func getFrame(n int) *[]byte {
-	b := frames.Get().(*[]byte)
-	if cap(*b) < n {
-		*b = make([]byte, n)
-	}
-	*b = (*b)[:n]
-	return b
-}
-
-func putFrame(b *[]byte) {
-	if b != nil && cap(*b) <= maxPooled {
-		frames.Put(b)
-	}
-}

@@ -314,7 +314,7 @@ func FuzzReplies(f *testing.F) {
 
 // decodeAny decodes a reply as each operation would.
 func decodeAny(s *Session, op int32, c *call) {
-	d := jute.NewDecoder((*c.body)[jute.ReplyHeaderSize:])
+	d := jute.NewDecoder(c.body[jute.ReplyHeaderSize:])
 	switch op {
 	case jute.OpMulti:
 		_, _ = s.decodeResults(d, []Op{CreateOp("/a", nil, Persistent), SetOp("/b", nil, 1), DeleteOp("/c", 1)})

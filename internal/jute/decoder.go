@@ -129,36 +129,6 @@ func (d *Decoder) Count(size int) int {
 	return int(n)
 }
 
-// SharedStrings reads a vector of strings as Strings does, into one piece of memory
-// that is kept as long as one of them is.
-func (d *Decoder) SharedStrings() []string {
-	n := d.Count(4)
-	if n == 0 {
-		return nil
-	}
-	from := d.pos
-	for range n {
-		if size := d.Int32(); size > 0 {
-			d.take(int(size))
-		} else if size < -1 {
-			d.fail(ErrLength)
-		}
-	}
-	if d.err != nil {
-		return nil
-	}
-	all := string(d.buf[from:d.pos])
-	s := make([]string, n)
-	for i := range s {
-		size := max(int(int32(binary.BigEndian.Uint32(d.buf[from:]))), 0) //nolint:gosec // The same bits.
-		from += 4
-		at := len(all) - (d.pos - from)
-		s[i] = all[at : at+size]
-		from += size
-	}
-	return s
-}
-
 // Strings reads a vector of strings; nil when it is empty.
 func (d *Decoder) Strings() []string {
 	n := d.Count(4)
