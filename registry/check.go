@@ -53,7 +53,6 @@ func clip(s string) string {
 	}, s)
 }
 
-// tcpCheck connects and closes.
 type tcpCheck struct{ address string }
 
 func (c tcpCheck) Run(ctx context.Context) (string, error) {

@@ -29,7 +29,6 @@ func (c execCheck) Run(ctx context.Context) (string, error) {
 	return output, nil
 }
 
-// exitError says that the command of a check ended with a status.
 type exitError struct {
 	program string
 	code    int

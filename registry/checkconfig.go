@@ -76,7 +76,6 @@ type TLSConfig struct {
 
 func (c CheckConfig) name() string { return cmp.Or(c.Name, c.Kind) }
 
-// withDefaults fills in the defaults.
 func (c CheckConfig) withDefaults() CheckConfig {
 	rise, fall := DefaultRise, DefaultFall
 	if c.Kind == CheckTTL {

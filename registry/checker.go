@@ -78,7 +78,6 @@ func newChecker(service string, c CheckConfig, run RunFunc, metrics *Metrics, ch
 	return k, err
 }
 
-// run runs the check until ctx ends.
 func (k *checker) run(ctx context.Context) {
 	k.metrics.check(k.service, k.cfg.Name, k.snapshot().State)
 	if k.check == nil {
@@ -135,7 +134,6 @@ func (k *checker) next() time.Duration {
 	return max(time.Duration(float64(k.cfg.Interval)*(1+shift)), time.Millisecond)
 }
 
-// once runs the check one time.
 func (k *checker) once(ctx context.Context) result {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.Timeout)
 	defer cancel()
@@ -168,7 +166,6 @@ func (k *checker) runTTL(ctx context.Context) {
 	}
 }
 
-// report gives a ttl check its result.
 func (k *checker) report(ctx context.Context, state Report, output string) error {
 	if k.cfg.Kind != CheckTTL {
 		return fmt.Errorf("check %q is of kind %s and takes no reports", k.cfg.Name, k.cfg.Kind)
@@ -202,7 +199,6 @@ func (k *checker) add(r result) {
 	k.changed()
 }
 
-// inherit copies the state of a former checker with the same configuration.
 func (k *checker) inherit(old *checker) {
 	old.mu.Lock()
 	count, status := old.count, old.status

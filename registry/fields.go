@@ -106,7 +106,6 @@ func (f *Fields) decoder() (decoder, error) {
 	}, nil
 }
 
-// status maps a word of the format to ours.
 func (f *Fields) status(word string) string {
 	status := readStatus(word)
 	switch {

@@ -97,8 +97,8 @@ type Group struct {
 	log   *slog.Logger
 	fault error
 	dec   decoder
-	wake  chan struct{} // size 1: Run should look at poked; in a set, that of the set
-	poked atomic.Bool
+	wake  chan struct{} // size 1: Run should look at woken; in a set, that of the set
+	woken atomic.Bool
 
 	// Only Run touches what follows.
 	rule     rule
@@ -123,7 +123,7 @@ func NewGroup(cfg GroupConfig) *Group {
 		rule:   rule{cfg: cfg.Guard.withDefaults(), noDamping: cfg.NoDamping},
 		status: GroupStatus{Name: cfg.Name, Path: cfg.Path},
 	}
-	g.prober.found = g.poke
+	g.prober.found = g.wakeRun
 	g.dec, g.fault = decoderOf(cfg.Format)
 	if g.fault == nil {
 		g.fault = cfg.Validate()
@@ -139,12 +139,12 @@ func (g *Group) Accept() {
 	g.mu.Lock()
 	g.accept = true
 	g.mu.Unlock()
-	g.poke()
+	g.wakeRun()
 }
 
-// poke makes Run call step.
-func (g *Group) poke() {
-	g.poked.Store(true)
+// wakeRun makes Run call step.
+func (g *Group) wakeRun() {
+	g.woken.Store(true)
 	select {
 	case g.wake <- struct{}{}:
 	default:
@@ -256,7 +256,6 @@ func (g *Group) takeAccept() bool {
 	return was
 }
 
-// notify updates status, metrics and the log.
 func (g *Group) notify(u *view.Group, wasHolding bool) {
 	held := 0
 	if !u.Holding.IsZero() {

@@ -155,7 +155,6 @@ func (c GroupsConfig) copyOptions() mirror.Options {
 	return opt
 }
 
-// groupsRun is one Run of a set of groups.
 type groupsRun struct {
 	g       *Groups
 	known   bool // the groups have been listed
@@ -199,7 +198,7 @@ func (f *groupsRun) take(ctx context.Context, snap *mirror.Snapshot, changed []s
 	for name, r := range f.rosters {
 		group := f.g.groups[name]
 		due := f.next[name]
-		if r.stale || group.poked.Swap(false) || touched[name] != nil || failing[name] != nil || was[name] != nil || !due.IsZero() && !due.After(time.Now()) {
+		if r.stale || group.woken.Swap(false) || touched[name] != nil || failing[name] != nil || was[name] != nil || !due.IsZero() && !due.After(time.Now()) {
 			var different bool
 			f.next[name], different = group.read(ctx, r, r.take(snap, name, touched[name], failing[name]))
 			f.changed = f.changed || different
@@ -274,7 +273,6 @@ func (f *groupsRun) set(snap *mirror.Snapshot) *view.Groups {
 	return set
 }
 
-// add returns a new follower of a group.
 func (g *Groups) add(name string) *Group {
 	group := NewGroup(g.cfg.group(name))
 	group.wake = g.wake

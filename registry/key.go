@@ -42,7 +42,6 @@ func compareKeys(a, b *view.Member) int {
 // comparing two sets means comparing pointers.
 type members []*view.Member
 
-// find returns the position of the member with m's key, or where to insert it.
 func (s members) find(m *view.Member) (int, bool) { return slices.BinarySearchFunc(s, m, compareKeys) }
 
 func (s members) has(m *view.Member) bool {
@@ -77,7 +76,6 @@ func (s members) changes(other members, f func(was, is *view.Member)) {
 	}
 }
 
-// missing returns the members of this set that the other one lacks.
 func (s members) missing(other members) members {
 	var list members
 	s.changes(other, func(was, is *view.Member) {

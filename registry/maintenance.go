@@ -23,7 +23,6 @@ type Maintenance struct {
 	DrainFor view.Seconds `json:"drain_for_seconds,omitempty"`
 }
 
-// active reports whether the maintenance is on at that time.
 func (m Maintenance) active(now time.Time) bool {
 	return m.On && (m.Until.IsZero() || now.Before(m.Until))
 }

@@ -62,7 +62,6 @@ func (m *membership) node(first time.Duration) *recipe.Node {
 	return recipe.NewNode(cfg)
 }
 
-// hasAddress reports whether a member of a server set has our address.
 func (m *membership) hasAddress(p string, data []byte) bool {
 	member, err := Decode(FormatServerSet, path.Base(p), data)
 	return err == nil && member.Host == m.host && member.Port == m.r.cfg.Port
@@ -91,7 +90,6 @@ func (m *membership) identify() error {
 	return nil
 }
 
-// want returns the wanted state of the znode.
 func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
 	if state.Owned && state.Adopted && state.Czxid != m.found {
 		m.found, m.keep = state.Czxid, time.Now().Add(keepFor(m.r.checkers))
@@ -121,7 +119,6 @@ func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
 	return wanted, nil
 }
 
-// changed passes the new state of the znode to the registrar.
 func (m *membership) changed(state recipe.NodeState) {
 	if state.Owned != m.known {
 		m.known = state.Owned
@@ -220,7 +217,6 @@ func (r *Registrar) born0(now time.Time) {
 	r.born = now
 }
 
-// known returns the last known path of the member's znode.
 func (r *Registrar) known() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

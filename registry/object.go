@@ -49,7 +49,6 @@ func (o object) has(key string) bool {
 	return ok && string(raw) != "null"
 }
 
-// keys returns the keys in order, so that errors are deterministic.
 func (o object) keys() []string { return slices.Sorted(maps.Keys(o.fields)) }
 
 // read puts a field into what v points to, and fails when it is not a what. An absent field

@@ -102,7 +102,6 @@ func (p *prober) run(ctx context.Context) {
 	}
 }
 
-// round tries every member once.
 func (p *prober) round(ctx context.Context, failures map[memberKey]int) {
 	p.mu.Lock()
 	all := slices.Concat(p.targets, p.others)
@@ -151,7 +150,6 @@ func (p *prober) tryAll(ctx context.Context, list members) []int {
 	return results
 }
 
-// try connects to one member.
 func (p *prober) try(ctx context.Context, m *view.Member) int {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -83,7 +83,7 @@ func NewRegistrar(cfg ServiceConfig) *Registrar {
 		status: ServiceStatus{Name: cfg.Name, Group: cfg.Group, Format: cfg.format(), State: StateUnknown},
 	}
 	for _, c := range cfg.Checks {
-		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.poke(); r.changed() })
+		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.wakeRun(); r.changed() })
 		if err != nil {
 			r.fault = errors.Join(r.fault, err)
 			continue
@@ -100,8 +100,8 @@ func (r *Registrar) changed() {
 	}
 }
 
-// poke makes Run look again.
-func (r *Registrar) poke() {
+// wakeRun makes Run look again.
+func (r *Registrar) wakeRun() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -253,7 +253,7 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 		log = log.With("until", m.Until)
 	}
 	log.Info("maintenance changed")
-	r.poke()
+	r.wakeRun()
 	return nil
 }
 
@@ -285,7 +285,7 @@ func (r *Registrar) Drain(ctx context.Context) error {
 		r.finishLeaving()
 	}
 	r.mu.Unlock()
-	r.poke()
+	r.wakeRun()
 	select {
 	case <-r.gone:
 		return nil

@@ -136,7 +136,6 @@ func (r *roster) take(snap *mirror.Snapshot, rel string, names []string, errs ma
 	return err
 }
 
-// takeChild takes in one child that has changed.
 func (r *roster) takeChild(snap *mirror.Snapshot, name, rel string) {
 	was := r.nodes[name]
 	if _, noted := r.touched[name]; !noted {
@@ -185,7 +184,6 @@ func (r *roster) warn(name, reason, former string) {
 	}
 }
 
-// judge decodes a child and decides whether it is a member.
 func (r *roster) judge(name string, node mirror.Node) (*view.Member, error) {
 	m, err := decodeWith(r.dec, name, node.Data)
 	if err != nil {
@@ -201,7 +199,6 @@ func (r *roster) judge(name string, node mirror.Node) (*view.Member, error) {
 	return &m, nil
 }
 
-// members returns the members and the rejected children.
 func (r *roster) members() (members, []view.Rejected) {
 	if !r.changed {
 		return r.set, r.rejected

@@ -88,15 +88,14 @@ type rule struct {
 	damped  members                     // taken out now, as they are shown
 }
 
-// memberRecord is what the rule remembers of a member.
 type memberRecord struct {
-	member   *view.Member  // as it was registered last
-	joined   time.Time     // when it came as a new member; zero: it can replace no other one
-	out      time.Time     // since when it is gone or down; zero: it is up
-	gone     bool          // it is not registered
-	blink    time.Time     // when its znode was found to be another one: it was away unseen
-	replaced *memberRecord // the one that it has replaced, at paidAt
-	paidAt   time.Time
+	member     *view.Member  // as it was registered last
+	joined     time.Time     // when it came as a new member; zero: it can replace no other one
+	out        time.Time     // since when it is gone or down; zero: it is up
+	gone       bool          // it is not registered
+	blink      time.Time     // when its znode was found to be another one: it was away unseen
+	replaced   *memberRecord // the one that it has replaced, at replacedAt
+	replacedAt time.Time
 	// What is known of its absence.
 	announced bool // it said so before
 	young     bool // it came as a new member and had replaced no other one
@@ -167,7 +166,7 @@ func (r *rule) follow(now time.Time, actual members) []*memberRecord {
 		if rec.gone {
 			rec.young, rec.joined = !rec.joined.IsZero() && now.Sub(rec.joined) <= newFor, time.Time{}
 			left = append(left, rec)
-			if rec.replaced != nil && now.Sub(rec.paidAt) <= r.cfg.Window {
+			if rec.replaced != nil && now.Sub(rec.replacedAt) <= r.cfg.Window {
 				rec.replaced.believed = rec.replaced.announced // It replaces none when it goes as well.
 			}
 			rec.replaced = nil
@@ -319,39 +318,39 @@ func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (membe
 	return markHeld(lost), next
 }
 
-// replace lets new members pay for the members that have left: each for one, once, the
-// newest first. Where they do not pay for enough of them, they pay for none. Nobody pays
-// for the loss of a member that is new itself, unless it said that it goes.
+// replace lets new members replace the members that have left: each one, once, the newest
+// first. Where they do not replace enough of them, they replace none. Nobody replaces a
+// member that is new itself, unless it said that it goes.
 func (r *rule) replace(now time.Time, left []*memberRecord) {
-	var payers []*memberRecord
+	var newcomers []*memberRecord
 	for _, rec := range r.records {
 		if !rec.joined.IsZero() && now.Sub(rec.joined) <= newFor {
-			payers = append(payers, rec)
+			newcomers = append(newcomers, rec)
 		}
 	}
-	if len(payers) == 0 {
+	if len(newcomers) == 0 {
 		return
 	}
-	slices.SortFunc(payers, func(a, b *memberRecord) int { return b.joined.Compare(a.joined) })
-	var owed []*memberRecord
+	slices.SortFunc(newcomers, func(a, b *memberRecord) int { return b.joined.Compare(a.joined) })
+	var departed []*memberRecord
 	lost := r.lost(r.now)
 	for _, m := range lost {
 		if rec := r.records[keyOf(m)]; !rec.young {
-			owed = append(owed, rec)
+			departed = append(departed, rec)
 		}
 	}
-	open := len(lost) - min(len(owed), len(payers))
+	open := len(lost) - min(len(departed), len(newcomers))
 	if r.tooMany(open) && len(lost) >= r.cfg.MinMembers {
 		return
 	}
 	for _, rec := range left {
 		if rec.believed {
-			owed = append(owed, rec)
+			departed = append(departed, rec)
 		}
 	}
-	for i, rec := range owed[:min(len(owed), len(payers))] {
+	for i, rec := range departed[:min(len(departed), len(newcomers))] {
 		rec.believed = true
-		payers[i].joined, payers[i].replaced, payers[i].paidAt = time.Time{}, rec, now
+		newcomers[i].joined, newcomers[i].replaced, newcomers[i].replacedAt = time.Time{}, rec, now
 	}
 }
 
@@ -379,7 +378,6 @@ func (r *rule) tooMany(lost int) bool {
 	return lost > 0 && float64(lost) >= r.cfg.MaxLoss*float64(r.size())
 }
 
-// accept believes the current set.
 func (r *rule) accept() {
 	r.confirm(r.base.missing(r.now))
 	r.base, r.since, r.history = nil, time.Time{}, nil
@@ -423,7 +421,6 @@ func (r *rule) largest() members {
 	return r.history[0].set
 }
 
-// markHeld marks members that the guard holds.
 func markHeld(lost members) members {
 	list := make(members, len(lost))
 	for i, m := range lost {
@@ -493,7 +490,7 @@ func (r *rule) forget(now time.Time, held members) {
 		if now.Sub(rec.joined) > newFor {
 			rec.joined = time.Time{}
 		}
-		quiet := rec.since.IsZero() && now.Sub(rec.paidAt) > r.cfg.Window && r.recent(rec, now) == 0 && rec.penalty < penaltyForget && rec.joined.IsZero() && now.Sub(rec.blink) > r.cfg.Window
+		quiet := rec.since.IsZero() && now.Sub(rec.replacedAt) > r.cfg.Window && r.recent(rec, now) == 0 && rec.penalty < penaltyForget && rec.joined.IsZero() && now.Sub(rec.blink) > r.cfg.Window
 		return quiet && (rec.out.IsZero() || rec.gone && now.Sub(rec.out) > newFor && !held.has(rec.member))
 	})
 }

@@ -153,7 +153,6 @@ func (c ServiceConfig) registration(host, id string) Registration {
 	}
 }
 
-// defaultID makes a member id of a host name and a service name.
 func defaultID(host, service string) string {
 	id := strings.Map(func(r rune) rune {
 		if r < 128 && memberID.MatchString(string(r)) {

@@ -66,7 +66,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, last
 }
 
-// request is the request to one member.
 func (t *Transport) request(req *http.Request, m view.Member, again bool) (*http.Request, error) {
 	attempt := req.Clone(req.Context())
 	attempt.URL.Host = m.Address()

@@ -101,7 +101,6 @@ func (r *Registrar) wantMaintenance(now time.Time) want {
 	return w
 }
 
-// data encodes the member as wanted.
 func (r *Registrar) data(w want, host, id string) ([]byte, error) {
 	reg := r.cfg.registration(host, id)
 	reg.Status, reg.Weight = w.status, w.weight
@@ -130,7 +129,6 @@ func healthOf(checks []CheckStatus) Verdict {
 	return v
 }
 
-// allGood reports whether the newest result of every check was good.
 func allGood(checks []CheckStatus) bool {
 	return !slices.ContainsFunc(checks, func(c CheckStatus) bool { return !c.OK })
 }

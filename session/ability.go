@@ -63,7 +63,6 @@ func (a *abilities) server(name string) *ability {
 	return a.of[name]
 }
 
-// able returns the known abilities of the server last connected to.
 func (s *Session) able() *ability { return s.cfg.abilities.server(s.Server()) }
 
 // refuses reports whether not to send op to the server.

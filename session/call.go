@@ -63,7 +63,6 @@ func packet(values ...any) []byte {
 	return setLength(e.Bytes())
 }
 
-// setLength fills in the length of a frame, its first four bytes.
 func setLength(b []byte) []byte {
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	return b
@@ -120,7 +119,6 @@ func (w *wire) reply(xid int32, frame []byte) error {
 	return nil
 }
 
-// event handles a notification.
 func (w *wire) event(frame []byte) error {
 	var h jute.ReplyHeader
 	var e jute.WatcherEvent

@@ -113,7 +113,6 @@ func ParseServers(s string) ([]string, string, error) {
 	return servers, chroot, nil
 }
 
-// serverAddr returns s as host:port.
 func serverAddr(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

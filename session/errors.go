@@ -86,7 +86,6 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// codeError returns the error for a code of a server, nil for 0.
 func codeError(code int32) error {
 	if code == 0 {
 		return nil

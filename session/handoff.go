@@ -79,7 +79,6 @@ type stateStore struct {
 	lock *os.File
 }
 
-// openState makes and locks the state directory.
 func openState(dir string, h host) (*stateStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
@@ -142,7 +141,6 @@ func ensemble(cfg Config) []string {
 	return slices.Compact(slices.Sorted(slices.Values(cfg.Servers)))
 }
 
-// save replaces the file with one for s.
 func (st *stateStore) save(s *Session, note []byte) error {
 	s.mu.Lock()
 	v := saved{

@@ -108,5 +108,4 @@ func (w *wire) open(timeout time.Duration) bool {
 	return true
 }
 
-// putXid writes the xid into a frame that newFrame made.
 func putXid(frame []byte, xid int32) { binary.BigEndian.PutUint32(frame[4:], uint32(xid)) }

@@ -133,7 +133,6 @@ func (h *hosts) useless() {
 	h.rest = true
 }
 
-// refused notes a failed handshake.
 func (h *hosts) refused(w *wire, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -287,7 +286,6 @@ func (h *hosts) connect(ctx context.Context, server string) (net.Conn, error) {
 	return nil, err
 }
 
-// turn returns which address of a server to try.
 func (h *hosts) turn(server string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

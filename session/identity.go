@@ -39,7 +39,6 @@ func (s *Session) Permissions(acl []ACL, ids []Identity) int32 {
 	return perms
 }
 
-// matches reports whether an identity is the one that an ACL names.
 func (s *Session) matches(a ACL, i Identity) bool {
 	switch {
 	case a.Scheme != i.Scheme:

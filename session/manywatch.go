@@ -98,7 +98,6 @@ func (r *WatchedResult) stop() {
 	r.Watch, r.Kids = nil, false
 }
 
-// watchPart reads and watches one part.
 func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 	for losses := 0; ; losses++ {
 		if losses > 3 {
@@ -185,7 +184,6 @@ func (p *watchedPart) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call
 	return watches, calls
 }
 
-// finish waits for the replies and decodes what was read.
 func (p *watchedPart) finish(ctx context.Context, w *wire, r *request, calls []*call) error {
 	for _, c := range calls {
 		select {

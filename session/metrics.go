@@ -70,7 +70,6 @@ func (m *Metrics) setState(s State) {
 	}
 }
 
-// finished notes the end of a request of ours.
 func (m *Metrics) finished(op int32, took time.Duration, lost bool) {
 	m.inFlight.Dec()
 	if lost {

@@ -105,7 +105,6 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 // endOfMulti stands behind the last operation of a multi or multiRead.
 var endOfMulti = &jute.MultiHeader{Type: -1, Done: true, Err: -1}
 
-// opArgs returns what the request of an operation consists of.
 func (s *Session) opArgs(o *Op) []any {
 	args := []any{jute.MultiHeader{Type: o.op, Err: -1}}
 	switch path := full(s.cfg.Chroot, o.path); {

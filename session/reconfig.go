@@ -139,7 +139,6 @@ func clientAddr(peer, client string) (string, error) {
 	return serverAddr(net.JoinHostPort(host, port))
 }
 
-// renew updates the list of servers.
 func (h *hosts) renew() {
 	servers := serverOrder(&h.s.cfg)
 	h.mu.Lock()
@@ -147,7 +146,6 @@ func (h *hosts) renew() {
 	h.servers, h.next = servers, 0
 }
 
-// savedServers is the content of the file in the state directory.
 type savedServers struct {
 	Ensemble []string `json:"ensemble"` // that was configured, sorted
 	Servers  []string `json:"servers"`
@@ -160,7 +158,6 @@ func (m *Manager) saveServers(servers []string) error {
 	return files.SaveJSON(filepath.Join(m.store.dir, serversName), savedServers{ensemble(m.cfg), servers})
 }
 
-// loadServers loads the servers that a former process has learned.
 func (m *Manager) loadServers() error {
 	var v savedServers
 	err := files.LoadJSON(filepath.Join(m.store.dir, serversName), &v)

@@ -50,7 +50,6 @@ func (b *watchBook) coverOf(w *wire, path string) *RecursiveWatch {
 	return nil
 }
 
-// isCovered reports whether a path is below any cover.
 func (b *watchBook) isCovered(path string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -57,7 +57,6 @@ func WithRetry(ctx context.Context, p RetryPolicy) context.Context {
 	return context.WithValue(ctx, retryKey{}, p)
 }
 
-// retryOf returns the policy of a context; nil: none.
 func retryOf(ctx context.Context) RetryPolicy {
 	p, _ := ctx.Value(retryKey{}).(RetryPolicy)
 	return p

@@ -123,7 +123,6 @@ func (w *wire) exchange(m SASLMechanism) error {
 	return err
 }
 
-// hostName returns the host in the address of a server.
 func hostName(server string) string {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {

@@ -242,5 +242,4 @@ func (s *Session) Requests() map[string]uint64 {
 // ephemeral znodes are gone when Close returns, or after the session timeout.
 func (s *Session) Close() error { return s.close() }
 
-// hexID formats a session id as servers log it.
 func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) }

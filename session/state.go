@@ -100,7 +100,6 @@ func (s *Session) connectionNow(ctx context.Context, write bool) (*wire, <-chan 
 	return s.cur, s.changed, nil
 }
 
-// cause returns why the session ended, or nil.
 func (s *Session) cause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +128,6 @@ func (s *Session) end(st State, cause error) bool {
 	return true
 }
 
-// expire ends the session because the server has ended it.
 func (s *Session) expire(why string) {
 	switch {
 	case !s.end(Expired, fmt.Errorf("%w: %s", ErrExpired, why)):

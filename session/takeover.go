@@ -89,7 +89,6 @@ func (m *Manager) keep(s *Session) {
 	}
 }
 
-// leave ends the session at the end of Run.
 func (m *Manager) leave(s *Session) error {
 	handOver := m.handOver.Load() && m.store != nil
 	s.mu.Lock()

@@ -143,7 +143,6 @@ func (a *ability) warning() error {
 	return nil
 }
 
-// known reports whether the server's version is known.
 func (a *ability) known() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,7 +21,6 @@ const (
 	watchChild
 )
 
-// kinds is a set of kinds.
 type kinds uint8
 
 func (k watchKind) set() kinds { return 1 << k }
@@ -263,7 +262,6 @@ func (b *watchBook) drop(w *Watch, gone kinds) {
 	}
 }
 
-// fire fires the watches for an event of the server.
 func (b *watchBook) fire(event int32, path string) {
 	const data, child = 1<<watchData | 1<<watchExists, 1 << watchChild
 	b.mu.Lock()

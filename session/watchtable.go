@@ -63,7 +63,6 @@ func (t *watchTable) add(w *Watch) {
 	w.next, *p = *p, w
 }
 
-// remove removes a watch that is in the table.
 func (t *watchTable) remove(w *Watch) {
 	p := t.list(w.path)
 	for *p != w {
@@ -73,7 +72,6 @@ func (t *watchTable) remove(w *Watch) {
 	t.n--
 }
 
-// paths returns each path that has a watch.
 func (t *watchTable) paths() []string {
 	paths := make([]string, 0, t.n)
 	for _, w := range t.lists {

@@ -78,7 +78,6 @@ func peaceful() []byte {
 	return packet(jute.ConnectResponse{Timeout: 60_000, SessionID: 1, Password: make([]byte, 16)})
 }
 
-// wake wakes the writer. w.mu is held.
 func (w *wire) wake() {
 	select {
 	case w.kick <- struct{}{}:

@@ -47,7 +47,6 @@ func withTTL(flag int32, ttl time.Duration) Mode {
 	return Mode(ms)<<flagBits | Mode(flag)
 }
 
-// flags returns the server's flags.
 func (m Mode) flags() int32 { return int32(m & (1<<flagBits - 1)) }
 
 // TTL returns how long a znode lives without a write; 0: for ever.
@@ -89,7 +88,6 @@ func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mod
 	return strip(s.cfg.Chroot, created), st, nil
 }
 
-// createArgs returns what the request of a create consists of.
 func (s *Session) createArgs(path string, data []byte, acl []ACL, mode Mode) []any {
 	if len(acl) == 0 {
 		acl = s.cfg.ACL

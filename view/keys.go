@@ -97,7 +97,6 @@ func find(chunks []*chunk, path string) (int, int, bool) {
 	return c, i, ok
 }
 
-// cursor is a place in Keys.
 type cursor struct {
 	chunks []*chunk
 	i      int // in the first of chunks
@@ -188,7 +187,6 @@ func diff(a, b cursor, prefix string, fn func(a, b *entry) bool) {
 	}
 }
 
-// skip skips the chunks that both share.
 func (c *cursor) skip(o *cursor) {
 	for !c.end() && !o.end() && c.chunks[0] == o.chunks[0] && c.i == o.i {
 		c.chunks, c.i = c.chunks[1:], 0

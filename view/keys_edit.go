@@ -81,7 +81,6 @@ func (e *KeysEdit) Done() *Keys {
 	return &Keys{chunks: e.chunks, n: e.n}
 }
 
-// begin makes the list of chunks our own.
 func (e *KeysEdit) begin() {
 	if e.own == nil {
 		e.chunks, e.own = slices.Clone(e.chunks), make([]bool, len(e.chunks))

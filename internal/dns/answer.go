@@ -189,7 +189,6 @@ func (a *answers) member(ctx context.Context, m *member) {
 	}
 }
 
-// labels adds a TXT record for each label of a member.
 func (a *answers) labels(m *member) {
 	for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
 		a.text(name + "=" + m.Labels[name])
@@ -223,7 +222,6 @@ func escape(text string) string {
 	return b.String()
 }
 
-// leader answers with the leader; without a leader, with no records.
 func (a *answers) leader(t *tree, l *view.Leader) {
 	if l.ID == "" {
 		return

@@ -53,7 +53,6 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// serve runs one listener until the settings change or remove it.
 func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -20,7 +20,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// count counts an answer. The view bounds the number of group labels.
 func (m *Metrics) count(group string, rcode int) {
 	name, ok := dns.RcodeToString[rcode]
 	if !ok {

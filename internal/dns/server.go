@@ -154,7 +154,6 @@ func listen(ctx context.Context, address string) (net.PacketConn, net.Listener, 
 	return nil, nil, errs
 }
 
-// serve answers one query.
 func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()

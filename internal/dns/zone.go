@@ -39,7 +39,6 @@ type member struct {
 	host  string     // fully qualified, when it is a name
 }
 
-// newZone prepares a group.
 func newZone(g *view.Group, name, block string) *zone {
 	z := &zone{of: g, name: name, block: block, nodes: make(map[string]*member, len(g.Members)), ports: map[string]bool{}}
 	for _, m := range g.Members {

@@ -217,7 +217,6 @@ func (b *Backend) order(ctx context.Context, command string) error {
 	return nil
 }
 
-// ask sends one command and returns the answer.
 func (b *Backend) ask(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -8,7 +8,6 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// identity is one thing that a connection has proved.
 type identity struct{ scheme, id string }
 
 const superScheme = "super"
@@ -41,7 +40,6 @@ func checkACL(acl []jute.ACL, perms int32, ids []identity) error {
 	return Error(jute.ErrCodeNoAuth)
 }
 
-// matches reports whether the proved id is what an ACL names.
 func matches(scheme, id, want string) bool {
 	if scheme != "ip" {
 		return id == want

@@ -73,7 +73,6 @@ var added = map[int32]string{
 	jute.OpSetWatches2: "3.6.4", jute.OpAddWatch: "3.6.4", jute.OpWhoAmI: "3.7.2",
 }
 
-// knows reports whether the server knows the operation.
 func (s *Server) knows(op int32) bool {
 	switch op {
 	case jute.OpCreateSession, jute.OpError, jute.OpNotification, jute.OpDeleteContainer:
@@ -120,7 +119,6 @@ func (c *conn) do(op int32, d *jute.Decoder) ([]any, error) {
 	return c.change(op, d)
 }
 
-// change carries a write request out.
 func (c *conn) change(op int32, d *jute.Decoder) ([]any, error) {
 	switch op {
 	case jute.OpMulti:

@@ -56,7 +56,6 @@ func (s *Server) srvr(clients string) string {
 		s.version(), clients, received, sent, len(s.conns), s.primary.tree.zxid, mode, len(s.primary.tree.nodes))
 }
 
-// packets counts what came and went over the connections that exist.
 func (s *Server) packets() (uint64, uint64) {
 	var received, sent uint64
 	for c := range s.conns {

@@ -86,7 +86,6 @@ func (s *Server) SetReadOnly(on bool) {
 	s.wakeClock()
 }
 
-// refusesWrites reports whether op is one that a read-only server refuses.
 func (s *Server) refusesWrites(op int32) bool {
 	refused := []int32{jute.OpSync, jute.OpSetData, jute.OpDelete, jute.OpSetACL, jute.OpMulti, jute.OpReconfig, jute.OpCheck, jute.OpClose}
 	return s.readOnly && (jute.IsCreate(op) || slices.Contains(refused, op))

@@ -30,7 +30,6 @@ func parentOf(path string) (string, bool) {
 
 func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// watchPath returns path as watches name it.
 func watchPath(path string) string {
 	if path == "" {
 		return rootPath

@@ -54,7 +54,6 @@ func (p *preparer) createInMulti(op int32, r createRequest) (int32, error) {
 	return op, p.create(jute.OpCreate, r)
 }
 
-// one prepares the request op whose body d holds.
 func (p *preparer) one(op int32, d *jute.Decoder) error {
 	prepare := func() error { return Error(jute.ErrCodeUnimplemented) }
 	switch op {

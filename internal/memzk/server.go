@@ -124,7 +124,6 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// serve starts the goroutines of a connection.
 func (s *Server) serve(nc net.Conn, addr, ip string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// session is one client's session. All fields are guarded by Server.mu.
 type session struct {
 	id       int64
 	password []byte

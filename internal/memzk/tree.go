@@ -47,7 +47,6 @@ func (n *node) stat() jute.Stat {
 	}
 }
 
-// childNames returns the names in order.
 func (n *node) childNames() []string { return slices.Sorted(maps.Keys(n.children)) }
 
 // isEphemeral reports whether a session owns the znode.
@@ -59,7 +58,6 @@ func isTTL(owner int64) bool { return owner != ownerContainer && owner&ownerTTLM
 
 func ttlOf(owner int64) int64 { return owner &^ ownerTTLMask }
 
-// tree is the data of one replica.
 type tree struct {
 	zxid       int64 // of the last transaction applied
 	nodes      map[string]*node

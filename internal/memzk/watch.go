@@ -102,7 +102,6 @@ func (w *watchTable) upwards(path string, f func(string)) {
 	}
 }
 
-// forget takes all watches of a connection away.
 func (w *watchTable) forget(c *conn) {
 	for path := range w.byConn[c] {
 		w.remove(path, c, anyMode)

@@ -34,7 +34,6 @@ func (s *Server) report(steps []step) {
 	s.opts.Committed(changes)
 }
 
-// write handles a write request of one operation.
 func (c *conn) write(op int32, d *jute.Decoder) ([]any, error) {
 	p := c.s.preparer(c.session.id, c.ids)
 	if err := p.one(op, d); err != nil {
@@ -102,7 +101,6 @@ func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 	return multiSuccess(ops, p.steps, stats), nil
 }
 
-// multiOp reports whether op may be part of a multi.
 func multiOp(op int32) bool {
 	return jute.IsCreate(op) || op == jute.OpDelete || op == jute.OpSetData || op == jute.OpCheck
 }

@@ -145,7 +145,6 @@ func (m *Mirror) listMany(ctx context.Context, zs []*znode, children int) ([]*zn
 	return slices.Concat(found...), failure
 }
 
-// paths are the paths of znodes.
 func paths(zs []*znode) []string {
 	paths := make([]string, len(zs))
 	for i, z := range zs {

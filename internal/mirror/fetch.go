@@ -30,7 +30,6 @@ func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 	return nil
 }
 
-// tookData takes in the data of znodes.
 func (m *Mirror) tookData(ctx context.Context, known []*znode, replies []reply) error {
 	var left []*znode
 	for i, z := range known {
@@ -115,7 +114,6 @@ func (m *Mirror) awaitRoot(ctx context.Context) reply {
 	return reply{watch: w, err: session.ErrNoNode}
 }
 
-// fetched takes in the data of a znode.
 func (m *Mirror) fetched(z *znode, r reply) {
 	m.arm(z, false, r.watch)
 	m.see(r.stat)

@@ -123,7 +123,6 @@ func (m *Mirror) depth(z *znode) int { return depth(m.rel(z)) }
 // watchesKids reports whether the children of the znode belong to the copy.
 func (m *Mirror) watchesKids(z *znode) bool { return m.opt.Depth == 0 || m.depth(z) < m.opt.Depth }
 
-// reply is what one read brought.
 type reply struct {
 	data  []byte
 	names []string
@@ -317,7 +316,6 @@ func (z *znode) disarm() {
 // see keeps the largest zxid that was read.
 func (m *Mirror) see(st session.Stat) { m.last = max(m.last, st.Czxid, st.Mzxid, st.Pzxid) }
 
-// each calls fn for every znode, several at once, and returns the replies in order.
 func (m *Mirror) each(zs []*znode, fn func(*znode) reply) []reply {
 	replies := make([]reply, len(zs))
 	if len(zs) == 1 {

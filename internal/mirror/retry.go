@@ -107,7 +107,6 @@ func (m *Mirror) due(marks map[mark]struct{}) {
 	}
 }
 
-// errors are the troubles by path.
 func (m *Mirror) errors() map[string]error {
 	errs := make(map[string]error, len(m.errs))
 	for k, t := range m.errs {

@@ -37,7 +37,6 @@ type inner struct {
 	over     []string // names of children that are not copied
 }
 
-// setStat takes in the Stat of the znode.
 func (z *znode) setStat(st session.Stat) {
 	z.czxid, z.mzxid, z.ctime, z.mtime, z.version = st.Czxid, st.Mzxid, st.Ctime, st.Mtime, st.Version
 }
@@ -52,7 +51,6 @@ func (z *znode) children() []*znode {
 	return z.inner.children
 }
 
-// names are the names of the children, nil for none.
 func (z *znode) names() []string {
 	var names []string
 	for _, c := range z.children() {
@@ -98,15 +96,12 @@ func (z *znode) walk(fn func(*znode) bool) bool {
 	return true
 }
 
-// join is the path of a child.
 func join(path, name string) string { return strings.TrimSuffix(path, "/") + "/" + name }
 
-// relative is a path relative to the root.
 func relative(root, path string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
 }
 
-// depth is the number of elements of a relative path.
 func depth(rel string) int {
 	if rel == "" {
 		return 0

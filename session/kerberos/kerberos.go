@@ -65,7 +65,6 @@ type Mechanism struct {
 
 var _ session.SASLRenewer = (*Mechanism)(nil)
 
-// ticket is a service ticket of one server.
 type ticket struct {
 	realm      string
 	cname      types.PrincipalName
@@ -188,7 +187,6 @@ func (m *Mechanism) clientPrincipal(conf *config.Config) (string, string, error)
 	return name, realm, nil
 }
 
-// ask gets a service ticket from a KDC.
 func (m *Mechanism) ask(spn string) (*ticket, error) {
 	conf, err := config.Load(m.cfg.Conf)
 	if err != nil {
