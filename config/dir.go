@@ -82,23 +82,28 @@ func (r *dirReader) fail(name string, err error) {
 }
 
 func (r *dirReader) read(name string) {
+	if err := r.readAny(name); err != nil {
+		r.fail(name, err)
+	}
+}
+
+func (r *dirReader) readAny(name string) error {
 	info, err := r.root.Stat(name)
 	if err != nil {
 		if link, lerr := r.root.Lstat(name); lerr == nil && link.Mode()&fs.ModeSymlink != 0 {
 			err = fmt.Errorf("link that leads nowhere, or out of the directory: %w", err)
 		}
-		r.fail(name, err)
-		return
+		return err
 	}
 	switch mode := info.Mode(); {
 	case name != "." && odd(path.Base(name)):
-		r.fail(name, errors.New("is left behind by an editor or version control, not a key"))
+		return errors.New("is left behind by an editor or version control, not a key")
 	case mode.IsDir():
-		r.readDir(name, info)
+		return r.readDir(name, info)
 	case mode.IsRegular():
-		r.readFile(name, info)
+		return r.readFile(name, info)
 	default:
-		r.fail(name, fmt.Errorf("is a %s, not a file", kindOf(mode)))
+		return fmt.Errorf("is a %s, not a file", kindOf(mode))
 	}
 }
 
@@ -115,64 +120,56 @@ func kindOf(mode fs.FileMode) string {
 	return "special file"
 }
 
-func (r *dirReader) readDir(name string, info fs.FileInfo) {
+func (r *dirReader) readDir(name string, info fs.FileInfo) error {
 	if slices.ContainsFunc(r.dirs, func(d fs.FileInfo) bool { return os.SameFile(d, info) }) {
-		r.fail(name, errors.New("link that leads back to a directory above it"))
-		return
+		return errors.New("link that leads back to a directory above it")
 	}
 	r.dirs = append(r.dirs, info)
 	defer func() { r.dirs = r.dirs[:len(r.dirs)-1] }()
 	r.step(name)
 	f, err := r.root.Open(name)
 	if err != nil {
-		r.fail(name, err)
-		return
+		return err
 	}
 	entries, err := f.ReadDir(-1)
 	_ = f.Close()
 	if err != nil {
-		r.fail(name, err)
-		return
+		return err
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
 		if len(r.keys) > MaxKeys {
-			r.fail(name, fmt.Errorf("more than %d files: %w", MaxKeys, ErrBounds))
-			return
+			return fmt.Errorf("more than %d files: %w", MaxKeys, ErrBounds)
 		}
 		r.read(path.Join(name, e.Name()))
 	}
+	return nil
 }
 
-func (r *dirReader) readFile(name string, info fs.FileInfo) {
+func (r *dirReader) readFile(name string, info fs.FileInfo) error {
 	if err := ValidateKey(name); err != nil {
-		r.fail(name, err)
-		return
+		return err
 	}
 	if info.Size() > trees.MaxForcedValue {
-		r.fail(name, fmt.Errorf("has %d bytes, at most %d are allowed: %w", info.Size(), MaxValue, ErrBounds))
-		return
+		return fmt.Errorf("has %d bytes, at most %d are allowed: %w", info.Size(), MaxValue, ErrBounds)
 	}
 	r.step(name)
 	// O_NONBLOCK: do not hang when a pipe has replaced the file.
 	f, err := r.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		r.fail(name, err)
-		return
+		return err
 	}
 	defer func() { _ = f.Close() }()
 	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
-		r.fail(name, errors.Join(errors.New("was replaced while it was read"), err))
-		return
+		return errors.Join(errors.New("was replaced while it was read"), err)
 	}
 	// The file may grow while it is read.
 	data, err := io.ReadAll(io.LimitReader(f, trees.MaxForcedValue+1))
-	switch {
-	case err != nil:
-		r.fail(name, err)
-	case len(data) > trees.MaxForcedValue:
-		r.fail(name, fmt.Errorf("has more than %d bytes: %w", trees.MaxForcedValue, ErrBounds))
-	default:
+	if err == nil && len(data) > trees.MaxForcedValue {
+		err = fmt.Errorf("has more than %d bytes: %w", trees.MaxForcedValue, ErrBounds)
+	}
+	if err == nil {
 		r.keys[name] = data
 	}
+	return err
 }

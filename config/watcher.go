@@ -170,29 +170,26 @@ func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.
 	if was.Czxid == 0 && w.had() {
 		next = goneAfter
 	}
+	timer := time.NewTimer(next)
+	defer timer.Stop()
 	var version *session.Watch // of the version in use; nil: not armed
 	defer func() { version.Stop() }()
 	for late := false; ; late = true {
-		timer := time.NewTimer(next)
-		next = session.RecheckAfter()
 		var deleted <-chan struct{}
 		if version != nil {
 			deleted = version.C()
 		}
 		select {
 		case <-watch.C():
-			timer.Stop()
 			return nil
 		case <-deleted:
-			timer.Stop()
 		case <-timer.C:
 		case <-ctx.Done():
-			timer.Stop()
 			return context.Cause(ctx)
 		case <-s.Done():
-			timer.Stop()
 			return context.Cause(s.Context())
 		}
+		timer.Reset(session.RecheckAfter())
 		if w.moved(ctx, s, was) {
 			return nil
 		}

@@ -64,7 +64,7 @@ func Retry(ctx context.Context, s *session.Session, root, name string, o Order) 
 			return nil, nil // the reply was lost
 		}
 		if st.Gate.State != GateHalted {
-			return nil, errNotHalted
+			return nil, errors.New("it has not halted")
 		}
 		intended = st.Gate.Round + 1
 		return st.set(Gate{
@@ -123,8 +123,6 @@ func operate(ctx context.Context, s *session.Session, root, name, what string, c
 func (s *State) set(g Gate) []session.Op {
 	return []session.Op{session.SetOp(gatePath(s.Root, s.Name), encode(g.after(s.Gate, s.GateAt.Time)), s.gate)}
 }
-
-var errNotHalted = errors.New("it has not halted")
 
 // closedError is the name of a rollout that is closed. It matches [ErrNoRollout].
 type closedError string

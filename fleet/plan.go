@@ -46,7 +46,7 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	p := &Plan{From: st.Generation(), Count: len(cfg.Keys), Changes: changesOf(st, view.KeysOf(cfg.Keys)), Subscribers: []string{}}
+	p := &Plan{From: st.Generation(), Count: len(cfg.Keys), Changes: changesOf(st, view.KeysOf(cfg.Keys))}
 	for _, v := range cfg.Keys {
 		p.Size += int64(len(v))
 	}
@@ -69,15 +69,8 @@ func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan,
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 	}
-	list, err := Subscribers(ctx, s, cfg.Path)
-	if err != nil {
+	if p.Subscribers, p.Maintenance, err = subscribed(ctx, s, cfg.Path); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
-	}
-	for _, sub := range list {
-		p.Subscribers = append(p.Subscribers, sub.ID)
-		if sub.State == StateMaintenance {
-			p.Maintenance = append(p.Maintenance, sub.ID)
-		}
 	}
 	p.Refused = errors.Join(refused...)
 	return p, nil

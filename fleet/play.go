@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
@@ -270,9 +269,6 @@ func (h *host) use(ctx context.Context) {
 			return fmt.Errorf("read version %d: %w", a.Proposal.Version, err)
 		}
 		from, err := h.treeAs(ctx, ready, a, back)
-		if errors.Is(err, config.ErrNoVersion) {
-			from, err = ready, nil // it is gone
-		}
 		if err != nil {
 			return fmt.Errorf("read version %d, to go back to: %w", back, err)
 		}
@@ -284,9 +280,6 @@ func (h *host) use(ctx context.Context) {
 func (h *host) giveUp(ctx context.Context, why string) error {
 	a := h.act
 	from, err := h.tree(ctx, a.own.From)
-	if errors.Is(err, config.ErrNoVersion) {
-		from, err = h.ready, nil // it is gone
-	}
 	if err != nil {
 		return err
 	}

@@ -175,11 +175,11 @@ func (h *host) ownIn(ctx context.Context, rollout string) (*HostRecord, error) {
 // show puts a version into use without a turn.
 func (h *host) show(ctx context.Context, version int64) error {
 	tree, err := h.tree(ctx, version)
-	if errors.Is(err, config.ErrNoVersion) || tree == nil && err == nil {
-		tree, err = h.ready, nil // it is gone
-	}
 	if err != nil {
 		return err
+	}
+	if tree == nil {
+		tree = h.ready
 	}
 	h.p.cfg.Host.Show(tree)
 	h.p.inUse = tree.Generation
@@ -191,16 +191,21 @@ func (h *host) tree(ctx context.Context, version int64) (*view.Tree, error) {
 }
 
 // treeAs is tree for the second goroutine. It reads no field that the loop changes.
+// When the version is gone, it returns the one that ready names.
 func (h *host) treeAs(ctx context.Context, ready *view.Tree, a *part, version int64) (*view.Tree, error) {
+	v := Version{Number: version}
 	switch {
 	case version == 0:
 		return nil, nil //nolint:nilnil // no version is no error
 	case version == ready.Generation:
 		return ready, nil
 	case a != nil && version == a.Proposal.Version:
-		return h.p.cfg.Tree(ctx, h.s, versionOf(a.Proposal))
+		v = versionOf(a.Proposal)
 	}
-	tree, err := h.p.cfg.Tree(ctx, h.s, Version{Number: version})
+	tree, err := h.p.cfg.Tree(ctx, h.s, v)
+	if errors.Is(err, config.ErrNoVersion) {
+		return ready, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read version %d: %w", version, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/zkagent/zkagent/config"
@@ -132,30 +133,35 @@ func release(ctx context.Context, s *session.Session, cfg PublishConfig, roll Ro
 // voters counts the subscribers that check a version, and those in maintenance. It
 // returns [ErrNobody] when none checks it, or a canary does not subscribe.
 func voters(ctx context.Context, s *session.Session, root string, canaries []string) (able, aside int, err error) { //nolint:nonamedreturns // two numbers need names
-	list, err := Subscribers(ctx, s, root)
+	ids, away, err := subscribed(ctx, s, root)
 	if err != nil {
 		return 0, 0, err
 	}
-	var away []string
-	known := map[string]bool{}
-	for _, sub := range list {
-		known[sub.ID] = true
-		if sub.State == StateMaintenance {
-			away = append(away, sub.ID)
-		}
-	}
 	for _, id := range canaries {
-		if !known[id] {
+		if !slices.Contains(ids, id) {
 			return 0, 0, fmt.Errorf("%w: canary %s does not subscribe to %s", ErrNobody, id, root)
 		}
 	}
 	switch {
-	case len(list) == 0:
+	case len(ids) == 0:
 		return 0, 0, fmt.Errorf("%w: no agent subscribes to %s: a rollout needs agents that vote", ErrNobody, root)
-	case len(list) == len(away):
+	case len(ids) == len(away):
 		return 0, 0, fmt.Errorf("%w: all subscribers are in maintenance: %s", ErrNobody, strings.Join(away, ", "))
 	}
-	return len(list) - len(away), len(away), nil
+	return len(ids) - len(away), len(away), nil
+}
+
+// subscribed returns the ids of all subscribers, and of those in maintenance.
+func subscribed(ctx context.Context, s *session.Session, root string) (ids, away []string, err error) { //nolint:nonamedreturns // two lists need names
+	list, err := Subscribers(ctx, s, root)
+	ids = []string{}
+	for _, sub := range list {
+		ids = append(ids, sub.ID)
+		if sub.State == StateMaintenance {
+			away = append(away, sub.ID)
+		}
+	}
+	return ids, away, err
 }
 
 // CheckPublish returns the error that a publish would end with because the tree is
