@@ -12,7 +12,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// maxUnmet bounds the conditions that one execution reports.
 const maxUnmet = 200
 
 // tracer follows one execution of a template: what each pipeline read, where

@@ -307,7 +307,6 @@ var mutators = []string{"set", "unset", "merge", "mergeOverwrite", "mustMerge", 
 
 func mutates(name string) bool { return slices.Contains(mutators, strings.TrimPrefix(name, "sprig_")) }
 
-// factsOf reads the facts of a branch, once.
 func (tr *tracer) factsOf(n parse.Node, b *parse.BranchNode) *facts {
 	if f := tr.facts[n]; f != nil {
 		return f
@@ -362,7 +361,6 @@ func leaves(b *parse.BranchNode) (breaks, continues bool) { //nolint:nonamedretu
 	return breaks, continues
 }
 
-// holds reports whether literal text of a list has what is looked for.
 func (tr *tracer) holds(list *parse.ListNode) bool {
 	found := false
 	inspect(list, func(n parse.Node) {

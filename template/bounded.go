@@ -149,7 +149,6 @@ func weighValue(v reflect.Value, budget *int, depth int) error {
 	return nil
 }
 
-// weighed wraps a function that makes or changes lists and maps.
 func weighed(fn any) any {
 	return around(fn, func(fn func([]reflect.Value) []reflect.Value, args []reflect.Value) []reflect.Value {
 		out := fn(args)

@@ -229,7 +229,6 @@ func (c *checker) value(n parse.Node, e *env) reflect.Type {
 	return nil
 }
 
-// checked are the types whose fields are checked, and what they are called.
 var checked = map[reflect.Type]string{
 	reflect.TypeFor[view.Member](): "a member", reflect.TypeFor[Pair](): "a pair", reflect.TypeFor[Leader](): "a leader",
 	reflect.TypeFor[view.Agent](): "agent", reflect.TypeFor[Group](): "a group",
@@ -292,7 +291,6 @@ func fieldsOf(t reflect.Type) []string {
 	return names
 }
 
-// joinErrors joins errors in the order of their places.
 func joinErrors(errs []*Error) error {
 	slices.SortStableFunc(errs, func(a, b *Error) int {
 		if a.Line != b.Line {

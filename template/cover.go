@@ -145,7 +145,6 @@ func (t *Template) coverAt(n parse.Node, branch string, lines []int) parse.Node 
 	return snippet("{{$__zkagent := " + coverFunc + " " + strconv.Itoa(len(t.covered)-1) + "}}")
 }
 
-// linesOf are the lines on which a node prints or decides something.
 func (t *Template) linesOf(n parse.Node) []int {
 	at := t.at(n)
 	text, ok := n.(*parse.TextNode)

@@ -27,17 +27,12 @@ import (
 //	elections:
 //	  nightly: {id: host1, term: 17, mine: false}
 type fixture struct {
-	Agent     fixtureAgent                       `yaml:"agent"`
-	Configs   map[string]node                    `yaml:"configs"`
+	Agent     view.Agent                         `yaml:"agent"`
+	Configs   map[string]Fixture                 `yaml:"configs"`
 	Versions  map[string]scalar[int64]           `yaml:"versions"`
 	Groups    map[string]fixtureGroup            `yaml:"groups"`
 	GroupSets map[string]map[string]fixtureGroup `yaml:"group_sets"`
 	Elections map[string]fixtureLeader           `yaml:"elections"`
-}
-
-type fixtureAgent struct {
-	ID   string `yaml:"id"`
-	Host string `yaml:"host"`
 }
 
 type fixtureLeader struct {
@@ -80,12 +75,13 @@ func (s *scalar[T]) UnmarshalYAML(unmarshal func(any) error) error {
 	return nil
 }
 
-// node is a value of YAML as it is written: y, no, 0644, 1.10 and 1e3 are texts,
-// as keys and as values. Numbers and bools are made of them where they are wanted.
-type node struct {
+// Fixture is data for templates in YAML or JSON, as [LoadFixture] describes: the values
+// of YAML as they are written. y, no, 0644, 1.10 and 1e3 are texts, as keys and as
+// values. Numbers and bools are made of them where they are wanted.
+type Fixture struct {
 	text string
-	list []node
-	keys map[string]node
+	list []Fixture
+	keys map[string]Fixture
 	kind nodeKind
 }
 
@@ -99,60 +95,32 @@ const (
 )
 
 // UnmarshalYAML implements the interface of the parser.
-func (n *node) UnmarshalYAML(unmarshal func(any) error) error {
-	*n = node{}
-	if unmarshal(&n.keys) == nil {
-		n.kind = nodeMap
+func (f *Fixture) UnmarshalYAML(unmarshal func(any) error) error {
+	*f = Fixture{}
+	if unmarshal(&f.keys) == nil {
+		f.kind = nodeMap
 		return nil
 	}
-	if unmarshal(&n.list) == nil {
-		n.kind = nodeList
+	if unmarshal(&f.list) == nil {
+		f.kind = nodeList
 		return nil
 	}
-	n.kind = nodeText
-	return unmarshal(&n.text)
+	f.kind = nodeText
+	return unmarshal(&f.text)
 }
 
 // MarshalYAML implements the interface of the writer: every scalar is a quoted text.
-func (n node) MarshalYAML() (any, error) {
-	switch n.kind {
+func (f Fixture) MarshalYAML() (any, error) {
+	switch f.kind {
 	case nodeMap:
-		return n.keys, nil
+		return f.keys, nil
 	case nodeList:
-		return n.list, nil
+		return f.list, nil
 	case nodeText:
-		return n.text, nil
+		return f.text, nil
 	default:
 		return nil, nil //nolint:nilnil // YAML's null.
 	}
-}
-
-// over lays a node over another: maps are merged, a null unsets, and everything
-// else replaces.
-func (n node) over(under node) node {
-	if n.kind != nodeMap {
-		return n
-	}
-	merged := node{kind: nodeMap, keys: map[string]node{}}
-	if under.kind == nodeMap {
-		maps.Copy(merged.keys, under.keys)
-	}
-	for k, v := range n.keys {
-		if v.kind == nodeNull {
-			delete(merged.keys, k)
-			continue
-		}
-		merged.keys[k] = v.over(merged.keys[k])
-	}
-	return merged
-}
-
-// Fixture is data for templates in YAML or JSON, as [LoadFixture] describes.
-type Fixture struct{ node node }
-
-// UnmarshalYAML implements the interface of the parser.
-func (f *Fixture) UnmarshalYAML(unmarshal func(any) error) error {
-	return f.node.UnmarshalYAML(unmarshal)
 }
 
 // ParseFixture reads a fixture.
@@ -163,17 +131,32 @@ func ParseFixture(data []byte) (Fixture, error) {
 }
 
 // Over is the fixture laid over another: maps are merged, a null unsets what the
-// other has, and everything else replaces.
+// other has, and everything else replaces. A fixture that is null changes nothing.
 func (f Fixture) Over(under Fixture) Fixture {
-	if f.node.kind == nodeNull {
+	switch f.kind {
+	case nodeNull:
 		return under
+	case nodeMap:
+	default:
+		return f
 	}
-	return Fixture{f.node.over(under.node)}
+	merged := Fixture{kind: nodeMap, keys: map[string]Fixture{}}
+	if under.kind == nodeMap {
+		maps.Copy(merged.keys, under.keys)
+	}
+	for k, v := range f.keys {
+		if v.kind == nodeNull {
+			delete(merged.keys, k)
+			continue
+		}
+		merged.keys[k] = v.Over(merged.keys[k])
+	}
+	return merged
 }
 
 // View is the view that the fixture describes.
 func (f Fixture) View() (view.View, error) {
-	text, err := yaml.Marshal(f.node)
+	text, err := yaml.Marshal(f)
 	if err != nil {
 		return view.View{}, err
 	}
@@ -188,7 +171,7 @@ func LoadFixture(data []byte) (view.View, error) {
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
 		return view.View{}, fmt.Errorf("read fixture: %w", err)
 	}
-	v := view.View{Agent: view.Agent{ID: f.Agent.ID, Host: f.Agent.Host}}
+	v := view.View{Agent: f.Agent}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(f.Configs)) {
 		t, err := fixtureTree(name, f.Configs[name], f.Versions[name].v)
@@ -221,8 +204,7 @@ func LoadFixture(data []byte) (view.View, error) {
 	return v, nil
 }
 
-// fixtureTree flattens nested maps into keys.
-func fixtureTree(name string, content node, version int64) (*view.Tree, error) {
+func fixtureTree(name string, content Fixture, version int64) (*view.Tree, error) {
 	keys := map[string]string{}
 	if content.kind == nodeText || content.kind == nodeList {
 		return nil, fmt.Errorf("config %q is no map of keys", name)
@@ -235,7 +217,7 @@ func fixtureTree(name string, content node, version int64) (*view.Tree, error) {
 	return t, nil
 }
 
-func flatten(keys map[string]string, prefix string, m map[string]node) error {
+func flatten(keys map[string]string, prefix string, m map[string]Fixture) error {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		path, n := prefix+name, m[name]
 		switch n.kind {

@@ -100,7 +100,6 @@ func insert(m map[string]any, path string, v any) error {
 	return nil
 }
 
-// mergeMaps merges src into a copy of dst.
 func mergeMaps(dst, src map[string]any, options ...func(*mergo.Config)) (map[string]any, error) {
 	dst, src = cloneMaps(dst), cloneMaps(src)
 	if err := mergo.Map(&dst, src, options...); err != nil {

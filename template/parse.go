@@ -31,7 +31,6 @@ func parseTrees(cfg Config) (map[string]*parse.Tree, error) {
 
 var parsePosition = regexp.MustCompile(`^:(\d+): `)
 
-// parseError turns the text of the parser's error into an *Error.
 func parseError(cfg Config, err error) error {
 	text := strings.TrimPrefix(err.Error(), "template: "+cfg.Name)
 	m := parsePosition.FindStringSubmatch(text)

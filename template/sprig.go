@@ -18,7 +18,6 @@ var randomFunctions = []string{
 	"genSignedCertWithKey", "encryptAES", "randInt", "shuffle", "bcrypt", "htpasswd", "randBytes",
 }
 
-// makers are functions that make or change lists and maps.
 var makers = []string{
 	"list", "tuple", "dict", "set", "merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "append", "push",
 	"prepend", "mustAppend", "mustPush", "mustPrepend", "concat", "pluck", "deepCopy", "mustDeepCopy", "chunk", "mustChunk",

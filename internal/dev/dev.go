@@ -18,6 +18,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 )
@@ -243,26 +244,14 @@ func (d *run) outages(ctx context.Context) {
 	if d.o.Every == 0 {
 		return
 	}
-	for pause(ctx, d.o.Every-d.o.Down) {
+	for pace.Sleep(ctx, d.o.Every-d.o.Down) {
 		d.server.Stop()
 		d.con.Printf("-- the server is down for %s\n", d.o.Down)
-		ok := pause(ctx, d.o.Down)
+		ok := pace.Sleep(ctx, d.o.Down)
 		d.server.Start()
 		if !ok {
 			return
 		}
 		d.con.Printf("-- the server is up again\n")
-	}
-}
-
-// pause waits; false means that ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -67,7 +68,7 @@ func (s *simulation) run(ctx context.Context, con *term.Console, o *Options) {
 			}
 		}
 	}
-	for o.Churn > 0 && pause(ctx, o.Churn) {
+	for o.Churn > 0 && pace.Sleep(ctx, o.Churn) {
 		for _, m := range o.Members {
 			// A new member comes before the old one goes: as in a deployment.
 			if err := s.add(ctx, m.Group); err != nil {

@@ -42,7 +42,6 @@ func unpackQuickstart(dir string) ([]string, error) {
 	return []string{dir}, err
 }
 
-// settings loads the settings of each host and adapts them to the server in memory.
 func (d *run) settings() error {
 	level := &slog.LevelVar{}
 	level.Set(slog.LevelError + 1) // the narrator shows what a log would

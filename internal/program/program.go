@@ -215,10 +215,8 @@ func (p *Program) exitError(res proc.Result, err error) *ExitError {
 	return &ExitError{Name: p.cfg.Name, Code: code, Err: err}
 }
 
-// errChanged ends a process that is to be started with new inputs.
 var errChanged = errors.New("inputs changed")
 
-// once runs the program until it exits or its inputs change.
 func (p *Program) once(ctx context.Context, mark string, env []string) (proc.Result, error) {
 	args, err := p.cfg.Command.Args(command.Vars{})
 	if err != nil {

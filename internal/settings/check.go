@@ -18,7 +18,6 @@ type checkHeader struct {
 	Body  hcl.Body  `hcl:",remain"`
 }
 
-// checkPace are the arguments of every check that the agent runs itself.
 type checkPace struct {
 	Name     text     `hcl:"name,optional" is:"string" check:"nonempty" doc:"Its name in status and metrics; the default is the kind. Two checks of a kind need names."`
 	Interval duration `hcl:"interval,optional" is:"duration" default:"2s" min:"100ms" max:"24h" doc:"Time between two runs."`
@@ -114,7 +113,6 @@ func decodeCheck[T any](s *Settings, h *checkHeader) *T {
 	return b
 }
 
-// pace reads the arguments that all kinds of checks share.
 func (s *Settings) pace(c *registry.CheckConfig, b *checkPace) {
 	c.Name, c.Interval, c.Timeout = b.Name.Value, b.Interval.Value, b.Timeout.Value
 	c.Rise, c.Fall = b.Rise.Value, b.Fall.Value

@@ -15,7 +15,6 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// maxCredential bounds what file() and credential() read.
 const maxCredential = 1 << 20
 
 // pure are the functions that depend on their arguments alone.

@@ -52,7 +52,6 @@ type Settings struct {
 	loaded  bool                          // commands are evaluated from now on, by others; nothing is recorded
 }
 
-// root is the schema of the settings as a whole.
 type root struct {
 	Agent     *agentBlock      `hcl:"agent,block" doc:"This agent."`
 	Log       *logBlock        `hcl:"log,block" doc:"Where and how it logs."`

@@ -53,7 +53,6 @@ type verifyBlock struct {
 	Timeout duration  `hcl:"timeout,optional" is:"duration" default:"10s" min:"100ms" max:"10m" doc:"How long to wait for the new workers; then the reload has failed."`
 }
 
-// verifyLog is the log of a verify block.
 func (s *Settings) verifyLog(b *verifyBlock) string {
 	unit, isJournal := strings.CutPrefix(b.Log.Value, "journal:")
 	switch {

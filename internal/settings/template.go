@@ -88,7 +88,6 @@ func (s *Settings) resolveBundles(all *root) {
 	}
 }
 
-// resolveFile resolves one rendered file and parses its template.
 func (s *Settings) resolveFile(b *fileBlock, full string, forEach bool) apply.FileConfig {
 	dest := s.destination(b.Destination, forEach)
 	t := apply.FileConfig{

@@ -153,7 +153,6 @@ func (s *Settings) auth(b *authBlock) session.Auth {
 	return session.Auth{Scheme: b.Scheme, Data: []byte(text)}
 }
 
-// userPassword checks a credential that must be user:password.
 func (s *Settings) userPassword(b *authBlock, must bool, text string) (string, string) {
 	s.secrets.add(text)
 	user, password, ok := strings.Cut(text, ":")
@@ -210,7 +209,6 @@ func (s *Settings) readable(files ...text) {
 	}
 }
 
-// tls returns what makes the TLS configuration of one connection.
 func (s *Settings) tls(b *tlsBlock) func() (*tls.Config, error) {
 	c := &registry.TLSConfig{CAFile: b.CAFile.Value, CertFile: b.CertFile.Value, KeyFile: b.KeyFile.Value, ServerName: b.ServerName.Value}
 	s.certificate(b.At, c)

@@ -52,7 +52,6 @@ func (c *Cover) of(f *apply.FileConfig) *template.Coverage {
 	return c.templates[name]
 }
 
-// settings makes the lines of all templates known.
 func (c *Cover) settings(config *agent.Config) {
 	if c == nil {
 		return

@@ -27,7 +27,6 @@ type testRun struct {
 	cover  *Cover
 }
 
-// runFile runs the tests of a file. The error is of the file itself.
 func runFile(ctx context.Context, name string, o Options) ([]Result, error) {
 	f, err := readTestFile(name)
 	if err != nil {
@@ -246,8 +245,10 @@ const defaultNow = "2006-01-02T15:04:05Z"
 
 func (r *testRun) find(name string) (*apply.Config, *apply.FileConfig, error) {
 	bundle, file, inside := strings.Cut(name, "/")
+	var names []string
 	for i := range r.config.Bundles {
 		b := &r.config.Bundles[i]
+		names = append(names, b.Name)
 		if b.Name != bundle {
 			continue
 		}
@@ -257,7 +258,7 @@ func (r *testRun) find(name string) (*apply.Config, *apply.FileConfig, error) {
 			}
 		}
 	}
-	return nil, nil, fmt.Errorf("the settings have no template %q: they have %v; one of a bundle is BUNDLE/TEMPLATE", name, bundleNames(r.config))
+	return nil, nil, fmt.Errorf("the settings have no template %q: they have %v; one of a bundle is BUNDLE/TEMPLATE", name, names)
 }
 
 // element is the element of for_each that a test is about.
@@ -305,12 +306,4 @@ func (r *testRun) destination(c *testCase, b *apply.Config, v view.View) string 
 		return fmt.Sprintf("got destination %s, want %s", got, want)
 	}
 	return ""
-}
-
-func bundleNames(c *agent.Config) []string {
-	names := make([]string, len(c.Bundles))
-	for i, b := range c.Bundles {
-		names[i] = b.Name
-	}
-	return names
 }
