@@ -22,7 +22,7 @@ func (c *Candidate) campaign(ctx context.Context, s *session.Session, participan
 			return context.Cause(ctx)
 		case s.Context().Err() != nil:
 			return context.Cause(s.Context())
-		case c.cfg.Once && c.led():
+		case c.cfg.Once && c.led.Load():
 			return nil
 		case !errors.Is(err, ErrResigned) && !errors.Is(err, recipe.ErrNotHeld):
 			return err
@@ -72,7 +72,8 @@ func reason(ctx context.Context, err error) error {
 func (c *Candidate) begin(cur *candidacy) *keptTurn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cur, c.was = cur, false
+	c.cur = cur
+	c.led.Store(false)
 	old := c.old
 	c.old = nil
 	return old
@@ -119,7 +120,7 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *r
 	term, cancel := context.WithCancelCause(hold.Context())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	leader := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path, ID: c.cfg.ID, Term: participant.Fence(), Mine: true}
-	c.noteTerm()
+	c.led.Store(true)
 	c.cfg.Metrics.elected(c.cfg.Name)
 	c.cfg.Logger.Info("term began", "path", participant.Path(), "term", participant.Fence())
 	notify(leader)

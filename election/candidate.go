@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkagent/zkagent/recipe"
@@ -48,24 +49,11 @@ type Config struct {
 // Candidate stands in one election, again and again. Run it once per session.
 type Candidate struct {
 	cfg Config
+	led atomic.Bool // the last candidacy has led
 
 	mu  sync.Mutex // mu guards what follows
 	cur *candidacy // what Resign ends; nil: none
 	old *keptTurn  // a znode that was kept; nil: none
-	was bool       // the last candidacy has led
-}
-
-func (c *Candidate) noteTerm() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.was = true
-}
-
-// led reports whether the last candidacy has led.
-func (c *Candidate) led() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.was
 }
 
 // candidacy is one znode's way from joining to leaving.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/zkagent/zkagent/recipe"
@@ -42,7 +41,7 @@ func (c *Candidate) adopt(ctx context.Context, s *session.Session, participants 
 	if err != nil {
 		return nil, fmt.Errorf("look for our candidates: %w", err)
 	}
-	var found []*recipe.Participant
+	var kept *recipe.Participant
 	for _, path := range paths {
 		dir, name := session.SplitPath(path)
 		_, ours := recipe.ParseSequence(name, participants.Mark())
@@ -60,30 +59,13 @@ func (c *Candidate) adopt(ctx context.Context, s *session.Session, participants 
 		switch {
 		case err != nil:
 			continue
-		case string(data) != c.cfg.ID:
+		case string(data) != c.cfg.ID, kept != nil && kept.Sequence().Before(participant.Sequence()):
 			participant.Abandon()
 			continue
+		case kept != nil:
+			kept.Abandon()
 		}
-		found = append(found, participant)
+		kept = participant
 	}
-	return firstOf(found), nil
-}
-
-// firstOf returns the participant that stands first and gives up the others.
-func firstOf(found []*recipe.Participant) *recipe.Participant {
-	slices.SortFunc(found, func(a, b *recipe.Participant) int {
-		if a.Sequence().Before(b.Sequence()) {
-			return -1
-		}
-		return 1
-	})
-	for i, participant := range found {
-		if i > 0 {
-			participant.Abandon()
-		}
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	return found[0]
+	return kept, nil
 }

@@ -209,14 +209,14 @@ func sameName(t *testing.T, w *world, kind string) {
 	ctx := t.Context()
 	late, other := w.dial("late"), w.dial("other")
 	dir := "/q"
-	queue := func(s *session.Session, attempts int) (*consumer, func(string) error) {
+	queue := func(s *session.Session, attempts int) (*items, func(string) error) {
 		if kind == "take priority" || kind == "reserve priority" {
 			q := NewPriorityQueue(s, PriorityQueueConfig{Path: "/q", Reserve: kind == "reserve priority"})
-			dir = q.items.dir
-			return &q.consumer, func(body string) error { return q.Put(ctx, []byte(body), 5) }
+			dir = q.dir
+			return q.items, func(body string) error { return q.Put(ctx, []byte(body), 5) }
 		}
 		q := NewQueue(s, QueueConfig{Path: "/q", MaxAttempts: attempts})
-		return &q.consumer, func(body string) error { return q.Put(ctx, []byte(body)) }
+		return q.items, func(body string) error { return q.Put(ctx, []byte(body)) }
 	}
 	attempts := 0
 	if kind == "dead letter" {

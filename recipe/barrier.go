@@ -50,10 +50,7 @@ func (b *Barrier) Close(ctx context.Context) error {
 
 // Open opens the barrier for all waiters. Opening an open barrier is no error.
 func (b *Barrier) Open(ctx context.Context) error {
-	stat, closed, err := b.s.Exists(ctx, b.path)
-	if err == nil && !closed {
-		stat, closed, err = lookAgain(ctx, b.s, b.path) // a server that lags must not hide a Close
-	}
+	stat, closed, err := lookAgain(ctx, b.s, b.path) // a server that lags must not hide a Close
 	if err == nil && closed {
 		err = removeExactly(ctx, b.s, b.path, stat.Czxid)
 	}

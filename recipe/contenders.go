@@ -58,10 +58,10 @@ func contenders(ctx context.Context, s *session.Session, path string, want func(
 			return nil, one.Err
 		}
 		c, _ := parseContender(one.Name)
-		_, c.seq, _ = splitSequence(one.Name)
+		_, seq, _ := splitSequence(one.Name)
 		list = append(list, Contender{
 			Path: child(path, one.Name), Data: one.Data, Shared: c.shared, Since: time.UnixMilli(one.Stat.Ctime),
-			Czxid: one.Stat.Czxid, Owner: one.Stat.EphemeralOwner, Sequence: c.seq,
+			Czxid: one.Stat.Czxid, Owner: one.Stat.EphemeralOwner, Sequence: seq,
 		})
 	}
 	slices.SortFunc(list, func(a, b Contender) int {

@@ -83,16 +83,12 @@ func createContender(ctx context.Context, s *session.Session, dir string, n nami
 	var path string
 	var stat session.Stat
 	parents := withContainers
-	if n.kind() == kindElection {
+	if n.kind == kindElection {
 		parents = withParents
 	}
 	err := parents(ctx, s, child(dir, "x"), func() error {
-		unique := session.ProtectedPrefix(uuid.NewString())
-		if n.hex {
-			unique = newHex()
-		}
 		var err error
-		path, stat, err = s.CreateUnique(ctx, dir, unique, n.mark, data, session.EphemeralSequential, acl...)
+		path, stat, err = s.CreateUnique(ctx, dir, n.unique(), n.mark, data, session.EphemeralSequential, acl...)
 		return err
 	})
 	if _, seq, _ := splitSequence(path); err == nil && seq.spent() {

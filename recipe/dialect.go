@@ -1,6 +1,12 @@
 package recipe
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/zkagent/zkagent/session"
+)
 
 // Dialects name the layouts that a path may share with other clients. All
 // contenders of a path must use dialects of one family: Curator (curator and
@@ -16,38 +22,45 @@ const (
 	Kazoo = "kazoo"
 )
 
-// naming says how contenders are named.
+// naming says how contenders are named. The text before the sequence number is the mark.
 type naming struct {
-	mark string
+	mark   string
+	kind   string // of recipe; empty: kazoo's, whose kinds see each other, or unknown
+	shared bool   // a reader of a read-write lock
 	// hex names are <32 hex digits><mark><sequence>, as kazoo's are;
 	// otherwise _c_<dashed uuid>-<mark><sequence>.
 	hex bool
 }
 
-// lockNaming returns the naming of an exclusive or shared contender.
-func lockNaming(dialect string, write, shared bool) (naming, error) {
-	switch dialect {
-	case "", Curator, CuratorSelector:
-		switch {
-		case shared:
-			return naming{mark: "__READ__"}, nil
-		case write:
-			return naming{mark: "__WRIT__"}, nil
-		}
-		return naming{mark: "lock-"}, nil
-	case Kazoo:
-		if shared {
-			return naming{mark: "__rlock__", hex: true}, nil
-		}
-		return naming{mark: "__lock__", hex: true}, nil
+// The layouts that may share a path: Apache Curator's locks (go-zookeeper's -lock- is one),
+// latches and read-write locks, and kazoo's locks. All use the one counter of the parent,
+// so they have one order.
+var (
+	lockNames      = naming{"lock-", kindLock, false, false}
+	latchNames     = naming{"latch-", kindElection, false, false}
+	readNames      = naming{"__READ__", kindRW, true, false}
+	writeNames     = naming{"__WRIT__", kindRW, false, false}
+	kazooNames     = naming{"__lock__", "", false, true}
+	kazooReadNames = naming{"__rlock__", "", true, true}
+
+	namings = []naming{lockNames, latchNames, kazooNames, kazooReadNames, readNames, writeNames}
+)
+
+// unique returns the beginning of a name that no other znode has.
+func (n naming) unique() string {
+	if n.hex {
+		return newHex()
 	}
-	return naming{}, fmt.Errorf("%w %q", ErrDialect, dialect)
+	return session.ProtectedPrefix(uuid.NewString())
 }
 
-// candidateNaming returns the naming of the candidates of an election.
-func candidateNaming(dialect string) (naming, error) {
-	if dialect == "" || dialect == Curator {
-		return naming{mark: "latch-"}, nil
+// inDialect returns the naming in a dialect.
+func inDialect(dialect string, curator, kazoo naming) (naming, error) {
+	switch dialect {
+	case "", Curator, CuratorSelector:
+		return curator, nil
+	case Kazoo:
+		return kazoo, nil
 	}
-	return lockNaming(dialect, false, false)
+	return naming{}, fmt.Errorf("%w %q", ErrDialect, dialect)
 }

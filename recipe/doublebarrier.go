@@ -165,7 +165,7 @@ func (b *DoubleBarrier) await(ctx context.Context, watch *session.Watch, connect
 // awaitReady waits for the watch on ready and watches our own znode meanwhile. It
 // returns false when the caller must look for ready again.
 func (b *DoubleBarrier) awaitReady(ctx context.Context, watch *session.Watch) (bool, error) {
-	own, _, err := watchData(ctx, b.s, b.own)
+	_, _, own, err := watchData(ctx, b.s, b.own)
 	if err != nil {
 		return false, err
 	}
@@ -270,7 +270,7 @@ func (b *DoubleBarrier) leave(ctx context.Context) error {
 				return err
 			}
 		}
-		watch, _, err := watchData(ctx, b.s, child(b.cfg.Path, await))
+		_, _, watch, err := watchData(ctx, b.s, child(b.cfg.Path, await))
 		if err == nil && watch != nil {
 			err = watch.Wait(ctx)
 		}

@@ -277,22 +277,9 @@ func (h *Hold) ripen() bool {
 
 // look reads our znode with a watch. Its error is the cause of the loss.
 func (h *Hold) look() (*session.Watch, error) {
-	data, stat, watch, err := h.s.GetW(h.ctx, h.path)
-	if errors.Is(err, session.ErrNoAuth) {
-		var exists bool
-		if stat, exists, watch, err = h.s.ExistsW(h.ctx, h.path); err == nil && !exists {
-			watch.Stop()
-			return nil, ErrLost
-		}
-	}
-	switch {
-	case errors.Is(err, session.ErrNoNode):
-		return nil, ErrLost
-	case err != nil:
+	data, watch, err := watchOwn(h.ctx, h.s, h.path, h.czxid)
+	if err != nil {
 		return nil, err
-	case stat.EphemeralOwner != h.s.ID() || stat.Czxid != h.czxid:
-		watch.Stop()
-		return nil, ErrLost
 	}
 	if string(data) == revokeData {
 		select {

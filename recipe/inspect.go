@@ -21,9 +21,9 @@ type Item struct {
 	Due      time.Time // in a delay queue: when it can be taken
 }
 
-// inspect returns at most limit items of the queue, in the order of delivery. A limit
+// Items returns at most limit items of the queue, in the order of delivery. A limit
 // of 0 returns all.
-func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
+func (q *items) Items(ctx context.Context, limit int) ([]Item, error) {
 	present, _, err := q.listDir(ctx, q.dir, false)
 	if err != nil {
 		return nil, err
@@ -62,8 +62,9 @@ func (q *items) inspect(ctx context.Context, limit int) ([]Item, error) {
 	return list, nil
 }
 
-// peek returns the body of the first item that is not reserved.
-func (q *items) peek(ctx context.Context) ([]byte, error) {
+// Peek returns the body of the first item that is not reserved, and leaves the item
+// in the queue. The error matches ErrEmpty when there is no such item.
+func (q *items) Peek(ctx context.Context) ([]byte, error) {
 	list, _, err := q.read(ctx, false)
 	if err != nil {
 		return nil, err

@@ -73,8 +73,7 @@ func (i item) before(j item) int {
 type items struct {
 	s      *session.Session
 	dir    string // its children are the items
-	claims string // claims of reserved items, children named as the items are
-	mode   claimMode
+	claims string // claims of reserved items, children named as the items are; empty: none
 	maxLen int
 	// maxAttempts is how often an item is reserved before it becomes a dead letter;
 	// 0: no limit. path is that of the queue.
@@ -114,13 +113,13 @@ func (q *items) skip(path string, err error) {
 	}
 }
 
-// claimMode says whether a take respects claims.
-type claimMode int
-
-const (
-	noClaims   claimMode = iota // the queue has no reservations: a take is a delete
-	withClaims                  // a take fails on an item that is reserved
-)
+// newItems returns the items of a queue in the layout of [Queue].
+func newItems(s *session.Session, cfg QueueConfig, parse func(string) (item, bool)) *items {
+	return &items{
+		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", maxLen: cfg.MaxLen, maxAttempts: cfg.MaxAttempts,
+		path: cfg.Path, parse: parse, ops: newOperations(s, cfg.Path), logger: cfg.Logger,
+	}
+}
 
 // put creates an item. prefix is the name without the sequence.
 func (q *items) put(ctx context.Context, prefix string, body []byte) error {
@@ -128,7 +127,7 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 		return fmt.Errorf("put into %s: %d bytes, at most %d: %w", q.dir, len(body), maxBody, ErrTooLarge)
 	}
 	if q.maxLen > 0 {
-		n, err := q.len(ctx)
+		n, err := q.Len(ctx)
 		if err != nil {
 			return err
 		}
@@ -194,8 +193,9 @@ func (q *items) refuseLast(ctx context.Context, name string) error {
 	return cmp.Or(err, ErrSequence)
 }
 
-// len returns the number of items.
-func (q *items) len(ctx context.Context) (int, error) {
+// Len returns the number of items. It counts reserved items and items that are not
+// due. It also works for a queue that is too long to list.
+func (q *items) Len(ctx context.Context) (int, error) {
 	stat, _, err := q.s.Exists(ctx, q.dir)
 	if err != nil {
 		return 0, fmt.Errorf("length of %s: %w", q.dir, err)
@@ -210,6 +210,11 @@ func (q *items) get(ctx context.Context, path string) (body, data []byte, stat s
 		body, err = q.unpack(data)
 	}
 	return body, data, stat, err
+}
+
+// Purge deletes all items that are not reserved, and returns their number.
+func (q *items) Purge(ctx context.Context) (int, error) {
+	return q.removeAll(ctx, func(item) bool { return true })
 }
 
 // removeAll deletes the present items that want accepts and that are not reserved. It
@@ -259,7 +264,7 @@ func (q *items) removeBatch(ctx context.Context, batch []item) (int, error) {
 // not exist.
 func (q *items) removal(name string) []session.Op {
 	take := session.DeleteOp(child(q.dir, name), -1)
-	if q.mode == noClaims {
+	if q.claims == "" {
 		return []session.Op{take}
 	}
 	claim := child(q.claims, name)

@@ -45,33 +45,19 @@ const (
 	kindKazoos    = "semaphore in kazoo's layout"
 )
 
-// kind returns the kind of recipe that uses this naming.
-func (n naming) kind() string {
-	switch n.mark {
-	case "__READ__", "__WRIT__":
-		return kindRW
-	case "latch-":
-		return kindElection
-	case "lock-":
-		return kindLock
-	}
-	return "" // kazoo's locks see each other, and the kinds of its own family
-}
-
-// childKind returns the kind of recipe that the child's name shows; empty: unknown.
-func childKind(name string) string {
-	head, _, ok := splitSequence(name)
+// childKind returns the kind of recipe that the child's name shows to a contender that wants
+// another; empty: unknown.
+func childKind(name, want string) string {
+	c, ok := parseContender(name)
 	switch {
 	case name == "leases" || name == "locks":
 		return kindCurators
 	case kazooLease.MatchString(name):
 		return kindKazoos
-	case !ok:
-		return ""
-	case strings.HasSuffix(head, "__READ__"), strings.HasSuffix(head, "__WRIT__"):
-		return kindRW
-	case strings.HasSuffix(head, "lock-"):
-		return kindLock
+	case !ok || c.kind == kindLock || c.kind == kindRW:
+		return c.kind
+	case want == kindCurators || want == kindKazoos:
+		return kindLock // kazoo's
 	}
 	return ""
 }
@@ -85,10 +71,7 @@ func otherKind(path, want string, names []string) error {
 	}
 	var found *KindError
 	for _, name := range names {
-		have := childKind(name)
-		if _, ok := parseContender(name); ok && (want == kindCurators || want == kindKazoos) && have == "" {
-			have = kindLock // kazoo's
-		}
+		have := childKind(name, want)
 		if have != "" && have != want && (found == nil || name < found.Child) {
 			found = &KindError{Path: path, Want: want, Have: have, Child: name}
 		}

@@ -26,10 +26,8 @@ func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 	if err != nil {
 		return nil, watches{}, err
 	}
-	dirs := []string{q.claims, q.dir} // claims first: an item whose claim was
-	if q.mode == noClaims {           // acknowledged in between is gone, too
-		dirs[0] = ""
-	}
+	// Claims first: an item whose claim was acknowledged in between is gone, too.
+	dirs := []string{q.claims, q.dir}
 	for i, dir := range dirs {
 		if dir == "" {
 			continue

@@ -50,24 +50,24 @@ type Lock struct {
 
 // NewLock returns a lock of the session. It does no I/O.
 func NewLock(s *session.Session, cfg LockConfig) *Lock {
-	n, err := lockNaming(cfg.Dialect, false, false)
-	return newLock(s, cfg, n, false, err)
+	return newLock(s, cfg, lockNames, kazooNames)
 }
 
-func newLock(s *session.Session, cfg LockConfig, n naming, shared bool, err error) *Lock {
+func newLock(s *session.Session, cfg LockConfig, curator, kazoo naming) *Lock {
+	n, err := inDialect(cfg.Dialect, curator, kazoo)
 	if err == nil {
 		err = session.ValidatePath(cfg.Path)
 	}
 	l := &Lock{
 		s: s, cfg: cfg, err: err,
-		participants: &Participants{Path: cfg.Path, Logger: cfg.Logger, naming: n, shared: shared, acl: cfg.ACL},
-		opts:         holdOptions{shared: shared, now: cfg.Revocable},
+		participants: &Participants{Path: cfg.Path, Logger: cfg.Logger, naming: n, acl: cfg.ACL},
+		opts:         holdOptions{shared: n.shared, now: cfg.Revocable},
 	}
-	if n.kind() != "" {
+	if n.kind != "" {
 		l.opts.disputed = func(ctx context.Context) error {
 			names, _, err := s.Children(ctx, cfg.Path)
 			if err == nil {
-				err = otherKind(cfg.Path, n.kind(), names)
+				err = otherKind(cfg.Path, n.kind, names)
 			}
 			return err
 		}

@@ -68,31 +68,28 @@ const messagePrefix = "queue-"
 
 // newMessages returns a queue of messages. read parses the text between the bars of an
 // item's name.
-func newMessages(s *session.Session, cfg QueueConfig, read func(text string, it *item) bool) items {
-	return items{
-		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen, logger: cfg.Logger,
-		maxAttempts: cfg.MaxAttempts, path: cfg.Path, ops: newOperations(s, cfg.Path),
-		pack: packMessage, unpack: unpackMessage,
-		parse: func(name string) (item, bool) {
-			head, seq, ok := splitSequence(name)
-			text, is := strings.CutPrefix(head, messagePrefix+"|")
-			text, is2 := strings.CutSuffix(text, "|")
-			it := item{name: name, seq: seq}
-			return it, ok && is && is2 && read(text, &it)
-		},
-	}
+func newMessages(s *session.Session, cfg QueueConfig, read func(text string, it *item) bool) *items {
+	q := newItems(s, cfg, func(name string) (item, bool) {
+		head, seq, ok := splitSequence(name)
+		text, is := strings.CutPrefix(head, messagePrefix+"|")
+		text, is2 := strings.CutSuffix(text, "|")
+		it := item{name: name, seq: seq}
+		return it, ok && is && is2 && read(text, &it)
+	})
+	q.pack, q.unpack = packMessage, unpackMessage
+	return q
 }
 
 // IDQueue is a first-in-first-out queue whose items can be removed by an id. Many
 // goroutines may use it at once.
-type IDQueue struct{ consumer }
+type IDQueue struct{ *items }
 
 // NewIDQueue returns a queue with ids of the session. It does no I/O.
 func NewIDQueue(s *session.Session, cfg QueueConfig) *IDQueue {
-	return &IDQueue{consumer{newMessages(s, cfg, func(text string, it *item) bool {
+	return &IDQueue{newMessages(s, cfg, func(text string, it *item) bool {
 		it.id = text
 		return true
-	})}}
+	})}
 }
 
 // Put appends an item under an id, which need not be unique. An id that is empty or
@@ -100,9 +97,9 @@ func NewIDQueue(s *session.Session, cfg QueueConfig) *IDQueue {
 // Other errors are those of [Queue.Put].
 func (q *IDQueue) Put(ctx context.Context, id string, body []byte) error {
 	if id == "" || strings.Contains(id, "|") {
-		return fmt.Errorf("put into %s: id %q: %w", q.items.dir, id, ErrFormat)
+		return fmt.Errorf("put into %s: id %q: %w", q.dir, id, ErrFormat)
 	}
-	return q.items.put(ctx, messagePrefix+"|"+cleanID(id)+"|", body)
+	return q.put(ctx, messagePrefix+"|"+cleanID(id)+"|", body)
 }
 
 // cleanID returns an id as it appears in a name.
@@ -111,21 +108,21 @@ func cleanID(id string) string { return strings.ReplaceAll(id, "/", "_") }
 // Remove deletes the items of an id that are not reserved, and returns how many it
 // deleted.
 func (q *IDQueue) Remove(ctx context.Context, id string) (int, error) {
-	return q.items.removeAll(ctx, func(it item) bool { return it.id == cleanID(id) })
+	return q.removeAll(ctx, func(it item) bool { return it.id == cleanID(id) })
 }
 
 // DelayQueue is a queue whose producer sets the time from which an item can be taken.
 // Many goroutines may use it at once.
-type DelayQueue struct{ consumer }
+type DelayQueue struct{ *items }
 
 // NewDelayQueue returns a delay queue of the session. It does no I/O.
 func NewDelayQueue(s *session.Session, cfg QueueConfig) *DelayQueue {
-	q := &DelayQueue{consumer{newMessages(s, cfg, func(text string, it *item) bool {
+	q := &DelayQueue{newMessages(s, cfg, func(text string, it *item) bool {
 		due, err := strconv.ParseUint(text, 16, 64)
 		it.due = int64(due) // #nosec G115 -- Curator writes a signed number so
 		return err == nil
-	})}}
-	q.items.fresh = true
+	})}
+	q.fresh = true
 	return q
 }
 
@@ -133,5 +130,5 @@ func NewDelayQueue(s *session.Session, cfg QueueConfig) *DelayQueue {
 // milliseconds. An item with a time in the past can be taken at once. Errors are those
 // of [Queue.Put].
 func (q *DelayQueue) Put(ctx context.Context, body []byte, due time.Time) error {
-	return q.items.put(ctx, fmt.Sprintf("%s|%08X|", messagePrefix, max(due.UnixMilli(), 0)), body)
+	return q.put(ctx, fmt.Sprintf("%s|%08X|", messagePrefix, max(due.UnixMilli(), 0)), body)
 }

@@ -36,7 +36,6 @@ type Participants struct {
 	Logger *slog.Logger
 
 	naming naming
-	shared bool // wait for exclusive contenders only
 	proven bool // waiters watch their own znodes too
 	acl    []session.ACL
 	warned sync.Once // about children that are no contenders
@@ -45,11 +44,15 @@ type Participants struct {
 
 // Candidates returns the participants of an election.
 func Candidates(path, dialect string, logger *slog.Logger) (*Participants, error) {
-	n, err := candidateNaming(dialect)
-	if err != nil {
-		return nil, err
+	curator := latchNames
+	if dialect == CuratorSelector {
+		curator = lockNames
 	}
-	if err := session.ValidatePath(path); err != nil {
+	n, err := inDialect(dialect, curator, kazooNames)
+	if err == nil {
+		err = session.ValidatePath(path)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &Participants{Path: path, Logger: logger, naming: n, proven: true}, nil
@@ -138,19 +141,9 @@ func (p *Participant) Hold(ctx context.Context) (*Hold, error) {
 // ErrLost when it is not.
 func (p *Participant) prove(ctx context.Context) error {
 	p.unwatch()
-	_, stat, watch, err := p.s.GetW(ctx, p.path)
-	if errors.Is(err, session.ErrNoNode) {
-		return ErrLost
-	}
-	if err != nil {
-		return err
-	}
-	if stat.EphemeralOwner != p.s.ID() || stat.Czxid != p.stat.Czxid {
-		watch.Stop()
-		return ErrLost
-	}
-	p.own = watch
-	return nil
+	var err error
+	_, p.own, err = watchOwn(ctx, p.s, p.path, p.stat.Czxid)
+	return err
 }
 
 func (p *Participant) unwatch() {
@@ -192,7 +185,7 @@ func (p *Participant) waitFor(ctx context.Context, pred string) error {
 			return fmt.Errorf("watch %s: %w", p.path, err)
 		}
 	}
-	watch, stat, err := watchData(ctx, p.s, child(p.participants.Path, pred))
+	_, stat, watch, err := watchData(ctx, p.s, child(p.participants.Path, pred))
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", pred, err)
 	}
@@ -234,7 +227,7 @@ func (p *Participant) ahead(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", p.participants.Path, err)
 	}
-	kind := p.participants.naming.kind()
+	kind := p.participants.naming.kind
 	if err := otherKind(p.participants.Path, kind, names); err != nil {
 		return "", err
 	}
@@ -244,21 +237,25 @@ func (p *Participant) ahead(ctx context.Context) (string, error) {
 	if !slices.Contains(names, base(p.path)) {
 		return "", fmt.Errorf("%s: %w", p.path, ErrLost)
 	}
-	pred, foreign := predecessor(names, p.seq, p.participants.shared)
-	p.participants.warn(foreign)
-	p.participants.warnMixed(names)
+	pred, foreign := predecessor(names, p.seq, p.participants.naming.shared)
+	p.participants.warn(names, foreign)
 	return pred, nil
 }
 
-// warnMixed logs once that contenders of both families use the path. By default (see
-// kazoo's extra_lock_patterns) kazoo's contenders do not wait for Curator's, so both
-// hold.
-func (ps *Participants) warnMixed(names []string) {
+// warn logs once that children are no contenders we know, and once that contenders of both
+// families use the path: by default (see kazoo's extra_lock_patterns) kazoo's contenders do
+// not wait for Curator's, so both hold.
+func (ps *Participants) warn(names, foreign []string) {
 	if ps.Logger == nil {
 		return
 	}
+	if len(foreign) > 0 {
+		ps.warned.Do(func() {
+			ps.Logger.Warn("children that do not contend are ignored", "path", ps.Path, "child", foreign[0], "count", len(foreign))
+		})
+	}
 	for _, name := range names {
-		if c, ok := parseContender(name); ok && c.kazoo != ps.naming.hex {
+		if c, ok := parseContender(name); ok && c.hex != ps.naming.hex {
 			ps.mixed.Do(func() {
 				ps.Logger.Warn("contenders of kazoo and of Curator stand on one path: kazoo's do not wait for Curator's", "path", ps.Path, "child", name)
 			})
@@ -267,37 +264,31 @@ func (ps *Participants) warnMixed(names []string) {
 	}
 }
 
-// warn logs once that children are no contenders we know.
-func (ps *Participants) warn(foreign []string) {
-	if len(foreign) == 0 || ps.Logger == nil {
-		return
+// watchData reads a znode with a watch. It does not use exists, which would leave a watch on
+// a missing znode, unless it may not read the data: an exists needs no permission. The
+// watch is nil without an error when the znode does not exist.
+func watchData(ctx context.Context, s *session.Session, path string) ([]byte, session.Stat, *session.Watch, error) {
+	data, stat, watch, err := s.GetW(ctx, path)
+	if errors.Is(err, session.ErrNoAuth) {
+		var exists bool
+		if stat, exists, watch, err = s.ExistsW(ctx, path); err == nil && !exists {
+			watch.Stop()
+			err = session.ErrNoNode
+		}
 	}
-	ps.warned.Do(func() {
-		ps.Logger.Warn("children that do not contend are ignored", "path", ps.Path, "child", foreign[0], "count", len(foreign))
-	})
+	if errors.Is(err, session.ErrNoNode) {
+		return nil, stat, nil, nil
+	}
+	return data, stat, watch, err
 }
 
-// watchData watches a znode that may vanish. It returns nil without an error when the
-// znode does not exist. It reads the data, because an exists would leave a watch on a
-// missing znode. When it may not read the data, it uses exists, which needs no
-// permission.
-func watchData(ctx context.Context, s *session.Session, path string) (*session.Watch, session.Stat, error) {
-	_, stat, watch, err := s.GetW(ctx, path)
-	switch {
-	case err == nil:
-		return watch, stat, nil
-	case errors.Is(err, session.ErrNoNode):
-		return nil, stat, nil
-	case !errors.Is(err, session.ErrNoAuth):
-		return nil, stat, err
-	}
-	stat, exists, watch, err := s.ExistsW(ctx, path)
-	if err != nil {
-		return nil, stat, err
-	}
-	if !exists {
+// watchOwn is watchData for a znode of ours. It returns ErrLost when that is gone, or not
+// the one with that czxid.
+func watchOwn(ctx context.Context, s *session.Session, path string, czxid int64) ([]byte, *session.Watch, error) {
+	data, stat, watch, err := watchData(ctx, s, path)
+	if err == nil && (watch == nil || stat.EphemeralOwner != s.ID() || stat.Czxid != czxid) {
 		watch.Stop()
-		return nil, stat, nil
+		return nil, nil, ErrLost
 	}
-	return watch, stat, nil
+	return data, watch, err
 }

@@ -45,18 +45,15 @@ type PriorityQueueConfig struct {
 }
 
 // PriorityQueue delivers lower priorities first. Many goroutines may use it at once.
-type PriorityQueue struct{ consumer }
+type PriorityQueue struct{ *items }
 
 // NewPriorityQueue returns a priority queue of the session. It does no I/O.
 func NewPriorityQueue(s *session.Session, cfg PriorityQueueConfig) *PriorityQueue {
-	q := &PriorityQueue{consumer{items{
-		s: s, dir: cfg.Path, maxLen: cfg.MaxLen, fresh: true, logger: cfg.Logger,
-		maxAttempts: cfg.MaxAttempts, path: cfg.Path,
-		ops: newOperations(s, cfg.Path), parse: parseEntry,
-	}}}
+	queue := QueueConfig{Path: cfg.Path, MaxLen: cfg.MaxLen, MaxAttempts: cfg.MaxAttempts, Logger: cfg.Logger}
+	q := &PriorityQueue{newItems(s, queue, parseEntry)}
+	q.fresh, q.claims = true, ""
 	if cfg.Reserve {
-		q.items.dir, q.items.claims = child(cfg.Path, "entries"), child(cfg.Path, "taken")
-		q.items.mode = withClaims
+		q.dir, q.claims = child(cfg.Path, "entries"), child(cfg.Path, "taken")
 	}
 	return q
 }
@@ -79,34 +76,7 @@ func parseEntry(name string) (item, bool) {
 // Put adds an item with a priority of 0 to 999.
 func (q *PriorityQueue) Put(ctx context.Context, body []byte, priority int) error {
 	if priority < 0 || priority > 999 {
-		return fmt.Errorf("put into %s: priority %d: %w", q.items.dir, priority, ErrPriority)
+		return fmt.Errorf("put into %s: priority %d: %w", q.dir, priority, ErrPriority)
 	}
-	return q.items.put(ctx, fmt.Sprintf("entry-%03d-", priority), body)
-}
-
-// Reserve waits for an item and claims it: at least once. The queue's configuration
-// must say Reserve.
-func (q *PriorityQueue) Reserve(ctx context.Context) (*Reservation, error) {
-	return q.reserve(ctx, true)
-}
-
-// TryReserve is Reserve, but returns ErrEmpty instead of waiting.
-func (q *PriorityQueue) TryReserve(ctx context.Context) (*Reservation, error) {
-	return q.reserve(ctx, false)
-}
-
-func (q *PriorityQueue) reserve(ctx context.Context, wait bool) (*Reservation, error) {
-	if q.items.mode == noClaims {
-		return nil, fmt.Errorf("reserve from %s: the layout has no claims: %w", q.items.dir, ErrDialect)
-	}
-	return q.items.reserve(ctx, wait)
-}
-
-// TakeOver continues a reservation that a previous process of this session left with
-// [Reservation.Keep]. See [Queue.TakeOver].
-func (q *PriorityQueue) TakeOver(ctx context.Context, name string) (*Reservation, error) {
-	if q.items.mode == noClaims {
-		return nil, fmt.Errorf("take over from %s: the layout has no claims: %w", q.items.dir, ErrDialect)
-	}
-	return q.items.takeOver(ctx, name)
+	return q.put(ctx, fmt.Sprintf("entry-%03d-", priority), body)
 }

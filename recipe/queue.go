@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -41,25 +42,20 @@ type QueueConfig struct {
 }
 
 // Queue is a first-in-first-out queue. Many goroutines may use it at once.
-type Queue struct{ consumer }
+type Queue struct{ *items }
 
 const fifoPrefix = "qn-"
 
 // NewQueue returns a queue of the session. It does no I/O.
 func NewQueue(s *session.Session, cfg QueueConfig) *Queue {
-	return &Queue{consumer{items{
-		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", mode: withClaims, maxLen: cfg.MaxLen, logger: cfg.Logger,
-		maxAttempts: cfg.MaxAttempts, path: cfg.Path,
-		ops: newOperations(s, cfg.Path),
-		parse: func(name string) (item, bool) {
-			seq, ok := ParseSequence(name, fifoPrefix)
-			return item{name: name, seq: seq}, ok && name[:len(fifoPrefix)] == fifoPrefix
-		},
-	}}}
+	return &Queue{newItems(s, cfg, func(name string) (item, bool) {
+		seq, ok := ParseSequence(name, fifoPrefix)
+		return item{name: name, seq: seq}, ok && strings.HasPrefix(name, fifoPrefix)
+	})}
 }
 
 // Put appends an item. It returns ErrTooLarge for a body over the limit, which it does
 // not send, and ErrFull when a bounded queue is full.
 func (q *Queue) Put(ctx context.Context, body []byte) error {
-	return q.items.put(ctx, fifoPrefix, body)
+	return q.put(ctx, fifoPrefix, body)
 }

@@ -36,18 +36,34 @@ func (r *Reservation) Context() context.Context { return r.hold.Context() }
 // Fence returns the czxid of the claim. It grows from reservation to reservation.
 func (r *Reservation) Fence() int64 { return r.hold.Fence() }
 
-// reserve claims an item.
-func (q *items) reserve(ctx context.Context, wait bool) (*Reservation, error) {
+// Reserve waits for an item and claims it: at least once. The error matches ErrDialect
+// when the layout of the queue has no claims.
+func (q *items) Reserve(ctx context.Context) (*Reservation, error) { return q.reserve(ctx, q.blocking) }
+
+// TryReserve is Reserve, but returns ErrEmpty instead of waiting.
+func (q *items) TryReserve(ctx context.Context) (*Reservation, error) { return q.reserve(ctx, q.each) }
+
+func (q *items) reserve(ctx context.Context, find finder) (*Reservation, error) {
 	var r *Reservation
-	err := q.find(wait)(ctx, func(it item) (bool, error) {
-		var err error
-		r, err = q.reserveItem(ctx, it)
-		return r != nil, err
-	})
+	err := q.hasClaims()
+	if err == nil {
+		err = find(ctx, func(it item) (bool, error) {
+			var err error
+			r, err = q.reserveItem(ctx, it)
+			return r != nil, err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reserve from %s: %w", q.dir, err)
 	}
 	return r, nil
+}
+
+func (q *items) hasClaims() error {
+	if q.claims == "" {
+		return fmt.Errorf("the layout has no claims: %w", ErrDialect)
+	}
+	return nil
 }
 
 // reserveItem claims one item. It returns nil when another client has it. The multi of
@@ -182,29 +198,40 @@ func (r *Reservation) Name() string { return base(r.item) }
 // session, and other consumers can take the item again.
 func (r *Reservation) Keep() { r.hold.Keep() }
 
-// takeOver continues a reservation that a former process of this session kept. It
-// returns an error that matches ErrNotHeld when this session does not own the claim.
-func (q *items) takeOver(ctx context.Context, name string) (*Reservation, error) {
+// TakeOver continues a reservation that a previous process of this session left
+// with [Reservation.Keep]. The name is its [Reservation.Name]. The error matches
+// ErrNotHeld when this session has no such claim.
+func (q *items) TakeOver(ctx context.Context, name string) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, name), claim: child(q.claims, name)}
-	var err error
-	if r.era, err = q.ops.era(ctx); err != nil {
+	stat, err := q.takeOver(ctx, r)
+	if errors.Is(err, session.ErrNoNode) {
+		err = ErrNotHeld // an operator removed the item
+	}
+	if err != nil {
 		return nil, fmt.Errorf("take over %s: %w", r.item, err)
 	}
-	stat, ours, err := lookAgain(ctx, q.s, r.claim)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("take over %s: %w", r.item, err)
-	case !ours || stat.EphemeralOwner != q.s.ID():
-		return nil, fmt.Errorf("take over %s: %w", r.item, ErrNotHeld)
-	}
-	var of session.Stat
-	if r.body, r.data, of, err = q.get(ctx, r.item); err != nil {
-		if errors.Is(err, session.ErrNoNode) {
-			err = ErrNotHeld // an operator removed it
-		}
-		return nil, fmt.Errorf("take over %s: %w", r.item, err)
-	}
-	r.version = of.Version
 	r.hold = newHold(ctx, q.s, q.claims, r.claim, stat.Czxid, holdOptions{fixed: true})
 	return r, nil
+}
+
+// takeOver reads the item of our claim, and returns the claim.
+func (q *items) takeOver(ctx context.Context, r *Reservation) (session.Stat, error) {
+	err := q.hasClaims()
+	if err == nil {
+		r.era, err = q.ops.era(ctx)
+	}
+	if err != nil {
+		return session.Stat{}, err
+	}
+	stat, exists, err := lookAgain(ctx, q.s, r.claim)
+	if err == nil && (!exists || stat.EphemeralOwner != q.s.ID()) {
+		err = ErrNotHeld
+	}
+	if err != nil {
+		return stat, err
+	}
+	var of session.Stat
+	r.body, r.data, of, err = q.get(ctx, r.item)
+	r.version = of.Version
+	return stat, err
 }

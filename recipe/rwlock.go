@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/google/uuid"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -36,9 +33,7 @@ type RWLock struct {
 
 // NewRWLock returns a read-write lock of the session. It does no I/O.
 func NewRWLock(s *session.Session, cfg LockConfig) *RWLock {
-	rn, err := lockNaming(cfg.Dialect, true, true)
-	wn, _ := lockNaming(cfg.Dialect, true, false)
-	return &RWLock{read: newLock(s, cfg, rn, true, err), write: newLock(s, cfg, wn, false, err)}
+	return &RWLock{newLock(s, cfg, readNames, kazooReadNames), newLock(s, cfg, writeNames, kazooNames)}
 }
 
 // Reader returns the read lock by itself, for a [MultiLock].
@@ -92,12 +87,8 @@ func (l *RWLock) readerInPlaceOf(w *Hold) (string, error) {
 		return "", fmt.Errorf("downgrade %s: not a write lock: %w", w.path, ErrNotHeld)
 	}
 	head, _, _ := splitSequence(c.name)
-	id, prefix := uuid.NewString(), "_c_"
-	mark := "-" + l.read.participants.naming.mark
-	if l.read.participants.naming.hex {
-		id, prefix, mark = strings.ReplaceAll(id, "-", ""), "", l.read.participants.naming.mark
-	}
-	return child(l.read.cfg.Path, prefix+id+mark+c.name[len(head):]), nil
+	n := l.read.participants.naming
+	return child(l.read.cfg.Path, n.unique()+n.mark+c.name[len(head):]), nil
 }
 
 // replaceOwn replaces a znode of ours with a new ephemeral one, whose name no other

@@ -159,7 +159,7 @@ func (m *Semaphore) tryTurn(ctx context.Context, turn *Participant, n int) error
 		if err != nil || pred == "" {
 			return err
 		}
-		watch, _, err := watchData(ctx, m.s, child(turn.participants.Path, pred))
+		_, _, watch, err := watchData(ctx, m.s, child(turn.participants.Path, pred))
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ type lease struct {
 
 func (m *Semaphore) createLease(ctx context.Context) (string, session.Stat, error) {
 	if m.cfg.Dialect == Kazoo {
-		return m.s.CreateUnique(ctx, m.leases, newHex(), "", m.cfg.Data, session.Ephemeral)
+		return m.s.CreateUnique(ctx, m.leases, kazooNames.unique(), "", m.cfg.Data, session.Ephemeral)
 	}
 	return createContender(ctx, m.s, m.leases, naming{mark: "lease-"}, m.cfg.Data, nil)
 }
@@ -287,15 +287,7 @@ func (m *Semaphore) takeOver(ctx context.Context, turn *Participant, own lease) 
 
 // stand reports whether all our leases are in the list.
 func stand(names []string, own []lease) bool {
-	found := 0
-	for _, name := range names {
-		for _, l := range own {
-			if name == base(l.path) {
-				found++
-			}
-		}
-	}
-	return found == len(own)
+	return !slices.ContainsFunc(own, func(l lease) bool { return !slices.Contains(names, base(l.path)) })
 }
 
 // count returns the number of leases. In kazoo's layout every child is one.

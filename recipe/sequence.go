@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -55,26 +56,14 @@ func splitSequence(name string) (string, Sequence, bool) {
 
 // contender is one child of a path, with its place in the order.
 type contender struct {
-	name   string
-	seq    Sequence
-	shared bool // a reader of a read-write lock
-	kazoo  bool // in kazoo's naming
+	name string
+	seq  Sequence
+	naming
 }
 
-// marks are the texts before the sequence number in the layouts that may share a path:
-// Apache Curator's locks, latches and read-write locks, kazoo's locks, go-zookeeper's
-// Lock (-lock-). All use the one counter of the parent, so they have one order.
-var marks = []struct {
-	text          string
-	shared, kazoo bool
-}{
-	{"lock-", false, false},
-	{"latch-", false, false},
-	{"__lock__", false, true},
-	{"__rlock__", true, true},
-	{"__READ__", true, false},
-	{"__WRIT__", false, false},
-}
+// zooKeepers matches the text before the number in the names of ZooKeeper's own election,
+// and of its lock recipe (org.apache.zookeeper.recipes.lock.WriteLock): x-<session id>-.
+var zooKeepers = regexp.MustCompile(`^(n_|x--?[0-9]{1,19}-)$`)
 
 // parseContender parses the name of a child, and reports whether it contends.
 func parseContender(name string) (contender, bool) {
@@ -82,31 +71,15 @@ func parseContender(name string) (contender, bool) {
 	if !ok {
 		return contender{}, false
 	}
-	for _, m := range marks {
-		if strings.HasSuffix(head, m.text) {
-			return contender{name, seq, m.shared, m.kazoo}, true
+	for _, n := range namings {
+		if strings.HasSuffix(head, n.mark) {
+			return contender{name, seq, n}, true
 		}
 	}
-	if head == "n_" || isWriteLock(head) {
+	if zooKeepers.MatchString(head) {
 		return contender{name: name, seq: seq}, true
 	}
 	return contender{}, false
-}
-
-// isWriteLock recognizes "x-<session id>-", the name of ZooKeeper's own lock
-// recipe (org.apache.zookeeper.recipes.lock.WriteLock), and of its election
-// ("n_") by the caller.
-func isWriteLock(head string) bool {
-	id, ok := strings.CutPrefix(head, "x-")
-	if !ok {
-		return false
-	}
-	id, ok = strings.CutSuffix(id, "-")
-	if !ok {
-		return false
-	}
-	_, err := strconv.ParseInt(id, 10, 64)
-	return err == nil
 }
 
 // predecessor returns the contender that the one at seq waits for: the nearest one

@@ -4,15 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/zkagent/zkagent/session"
 )
 
-// take takes an item: at most once. When the error matches session.ErrUnknown, it may
-// have taken an item, whose body is then lost.
-func (q *items) take(ctx context.Context, wait bool) ([]byte, error) {
+// Take waits for an item and takes it: at most once. When the error matches
+// session.ErrUnknown, it may have taken an item, whose body is then lost.
+func (q *items) Take(ctx context.Context) ([]byte, error) { return q.take(ctx, q.blocking) }
+
+// TryTake is Take, but returns ErrEmpty instead of waiting.
+func (q *items) TryTake(ctx context.Context) ([]byte, error) { return q.take(ctx, q.each) }
+
+// finder offers items to a function until that takes one.
+type finder func(context.Context, func(item) (bool, error)) error
+
+func (q *items) take(ctx context.Context, find finder) ([]byte, error) {
 	var body []byte
-	err := q.find(wait)(ctx, func(it item) (bool, error) {
+	err := find(ctx, func(it item) (bool, error) {
 		var taken bool
 		var err error
 		body, taken, err = q.takeItem(ctx, it)
@@ -22,13 +31,6 @@ func (q *items) take(ctx context.Context, wait bool) ([]byte, error) {
 		return nil, fmt.Errorf("take from %s: %w", q.dir, err)
 	}
 	return body, nil
-}
-
-func (q *items) find(wait bool) func(context.Context, func(item) (bool, error)) error {
-	if wait {
-		return q.blocking
-	}
-	return q.each
 }
 
 // takeItem reads an item and deletes it. It returns false when another client has
@@ -72,7 +74,7 @@ func (q *items) remove(ctx context.Context, its ...item) error {
 		ops = append(ops, q.removal(it.name)...)
 	}
 	err := q.ops.do(ctx, ops...)
-	if q.mode == withClaims && q.noClaimDir(err) {
+	if q.noClaimDir(err) {
 		if err = createContainers(ctx, q.s, child(q.claims, its[0].name)); err != nil {
 			return err
 		}
@@ -84,6 +86,5 @@ func (q *items) remove(ctx context.Context, its ...item) error {
 // noClaimDir reports whether the create of a claim found no parent.
 func (q *items) noClaimDir(err error) bool {
 	failed, ok := errors.AsType[*session.MultiError](err)
-	return ok && errors.Is(failed.Err, session.ErrNoNode) && failed.Path != "" && len(failed.Path) > len(q.claims) &&
-		failed.Path[:len(q.claims)] == q.claims
+	return ok && q.claims != "" && errors.Is(failed.Err, session.ErrNoNode) && strings.HasPrefix(failed.Path, q.claims+"/")
 }

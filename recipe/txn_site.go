@@ -51,7 +51,7 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 	if err != nil {
 		return Undecided, err
 	}
-	if v != Commit && v != Abort || !p.names(site) {
+	if v != Commit && v != Abort || !slices.Contains(p.Sites, site) {
 		return Undecided, fmt.Errorf("vote %q of %s in %s: %w", v, site, x.path, ErrNoSite)
 	}
 	for {
@@ -100,10 +100,6 @@ func (x *Txn) sameVote(ctx context.Context, site string, v Decision) error {
 			site, x.path, stat.EphemeralOwner, data, session.ErrNodeExists)
 	}
 	return nil
-}
-
-func (p Proposal) names(site string) bool {
-	return slices.Contains(p.Sites, site)
 }
 
 // AwaitOrAbort waits for the result, and decides abort itself when the deadline passes
@@ -178,66 +174,36 @@ func (x *Txn) count(ctx context.Context, p Proposal, names []string, seen map[st
 	if d, err := x.Result(ctx); d != Undecided || err != nil {
 		return d, err
 	}
-	present := make(map[string]bool, len(names))
-	for _, name := range names {
-		present[name] = true
-	}
-	var fresh []string
-	for _, site := range p.Sites {
-		switch {
-		case seen[site] && !present[site]:
+	var fresh, paths []string
+	checks := make([]session.Op, len(p.Sites))
+	for i, site := range p.Sites {
+		checks[i] = session.CheckOp(x.vote(site), 0)
+		switch present := slices.Contains(names, site); {
+		case seen[site] && !present:
 			return x.decide(ctx, p, Abort) // it died between its vote and the decision
-		case present[site] && !seen[site]:
-			fresh = append(fresh, site)
+		case present && !seen[site]:
+			fresh, paths = append(fresh, site), append(paths, x.vote(site))
 		}
 	}
-	if ok, err := x.commits(ctx, fresh); err != nil {
-		return Undecided, err
-	} else if !ok {
-		return x.decide(ctx, p, Abort)
+	votes, err := x.s.GetMany(ctx, paths)
+	if err != nil {
+		return Undecided, fmt.Errorf("read votes: %w", err)
 	}
-	for _, site := range fresh {
-		seen[site] = true
+	for i, vote := range votes {
+		switch {
+		case vote.Err != nil && !errors.Is(vote.Err, session.ErrNoNode):
+			return Undecided, fmt.Errorf("read vote of %s: %w", fresh[i], vote.Err)
+		case vote.Err != nil, Decision(vote.Data) != Commit:
+			return x.decide(ctx, p, Abort)
+		}
+		seen[fresh[i]] = true
 	}
 	if len(seen) < len(p.Sites) {
 		return Undecided, nil
-	}
-	// A site that restarted may have voted again, so read all votes once more.
-	if ok, err := x.commits(ctx, p.Sites); err != nil {
-		return Undecided, err
-	} else if !ok {
-		return x.decide(ctx, p, Abort)
-	}
-	checks := make([]session.Op, 0, len(p.Sites))
-	for _, site := range p.Sites {
-		checks = append(checks, session.CheckOp(x.vote(site), 0))
 	}
 	d, err := x.decide(ctx, p, Commit, checks...)
 	if err == nil && d == Undecided {
 		return x.decide(ctx, p, Abort) // a vote vanished in between
 	}
 	return d, err
-}
-
-// commits reports whether the votes of the sites exist and are commit.
-func (x *Txn) commits(ctx context.Context, sites []string) (bool, error) {
-	paths := make([]string, len(sites))
-	for i, site := range sites {
-		paths[i] = x.vote(site)
-	}
-	results, err := x.s.GetMany(ctx, paths)
-	if err != nil {
-		return false, fmt.Errorf("read votes: %w", err)
-	}
-	for i, r := range results {
-		switch {
-		case errors.Is(r.Err, session.ErrNoNode):
-			return false, nil
-		case r.Err != nil:
-			return false, fmt.Errorf("read vote of %s: %w", sites[i], r.Err)
-		case Decision(r.Data) != Commit:
-			return false, nil
-		}
-	}
-	return true, nil
 }
