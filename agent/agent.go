@@ -298,7 +298,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.announceChecks(&cfg)
 	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles))
 	if registersMore(old, &cfg) {
-		a.left.Add(registered{old, a.log})
+		a.sup.whenMoved(func() { a.left.Add(registered{old, a.log}) })
 	}
 	return nil
 }

@@ -94,3 +94,54 @@ func checked(a *started) (int, string) {
 	code, _, text := s.Check()
 	return code, text
 }
+
+// TestService_Moves: a member of another group, format or id joins before it leaves, and a
+// check whose block is unchanged keeps what it knows.
+func TestService_Moves(t *testing.T) {
+	t.Parallel()
+	b, w := memBed(t)
+	well := b.path("well")
+	if err := os.WriteFile(well, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := b.memConfig(w)
+	from := service("web", "/old", "", 80)
+	from.Checks = []registry.CheckConfig{{
+		Name: "probe", Kind: registry.CheckExec, Command: []string{"/bin/sh", "-c", "test -e " + well},
+		Interval: 100 * time.Millisecond, Timeout: 10 * time.Second, Rise: 1, Fall: 10000,
+	}}
+	c.Services = []registry.ServiceConfig{from}
+	next := c
+	c.Load = func() (Config, error) { return next, nil }
+	a := b.start(c)
+	a.ready()
+	eventually(t, "the member", func() bool { return members(w, "/old") == 1 })
+	if err := os.Remove(well); err != nil { // A check that knows nothing would not rise any more.
+		t.Fatal(err)
+	}
+	group, format := "/old", ""
+	for _, to := range []struct{ group, format string }{{"/new", ""}, {"/new", registry.FormatCurator}, {"/old", ""}} {
+		from.Group, from.Format = to.group, to.format
+		next.Services = []registry.ServiceConfig{from}
+		if err := a.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the move to "+to.group+" "+to.format, func() bool {
+			a.sup.moves.Wait()
+			return members(w, "/old")+members(w, "/new") == 1 && members(w, to.group) == 1
+		})
+		names, err := w.Children(to.group)
+		if err != nil || len(names) != 1 {
+			t.Fatal(names, err)
+		}
+		joined, err := w.Get(to.group + "/" + names[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := w.Get(group)
+		if err != nil || left.Stat.Pzxid < joined.Stat.Czxid {
+			t.Errorf("from %s %s to %s %s: left at %d, joined at %d, %v", group, format, to.group, to.format, left.Stat.Pzxid, joined.Stat.Czxid, err)
+		}
+		group, format = to.group, to.format
+	}
+}

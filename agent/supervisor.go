@@ -48,6 +48,9 @@ type unitParts struct {
 	// replaces, when set, reports whether a unit of the given new key can take
 	// over from this one, which then does not leave.
 	replaces func(key any) bool
+	// joined, when set, waits until the unit is where the former one of the same name need
+	// not stay any more, so that a move leaves no gap.
+	joined func(ctx context.Context, former any)
 	// value is the thing itself, for status and orders.
 	value any
 }
@@ -67,6 +70,10 @@ type supervisor struct {
 
 	mu    sync.Mutex // mu guards units for readers; apply and stop are one goroutine.
 	units map[string]*runningUnit
+
+	moves sync.WaitGroup // of units whose next one has not joined yet
+	hurry []func()       // end the waits of moves
+	after sync.WaitGroup // of what whenMoved calls
 }
 
 // runningUnit is a unit with its goroutines.
@@ -79,13 +86,14 @@ type runningUnit struct {
 
 // apply makes the set of running units the given one: units that are not
 // wanted any more, or whose configuration changed, are stopped, new ones
-// started, all others left alone.
+// started, all others left alone. A unit that moves leaves after its next one has joined.
 func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 	want := map[string]unitSpec{}
 	for _, spec := range specs {
 		want[spec.id()] = spec
 	}
-	former := map[string]any{}
+	s.settle()
+	former, moved := map[string]any{}, map[string]*runningUnit{}
 	var stopping sync.WaitGroup
 	for id, u := range s.units {
 		spec, ok := want[id]
@@ -97,6 +105,10 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 			former[id], u.parts.leave = u.parts.value, nil
 		}
 		s.remove(id)
+		if ok && u.parts.leave != nil && u.parts.joined != nil {
+			former[id], moved[id] = u.parts.value, u
+			continue
+		}
 		stopping.Go(func() { u.stop(ctx) })
 	}
 	stopping.Wait()
@@ -105,6 +117,38 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 			s.start(ctx, spec, former[spec.id()])
 		}
 	}
+	for id, u := range moved {
+		s.move(context.WithoutCancel(ctx), u, s.units[id])
+	}
+}
+
+// move lets a unit leave after the next one has joined.
+func (s *supervisor) move(ctx context.Context, u, next *runningUnit) {
+	wait, cancel := context.WithCancel(ctx)
+	s.hurry = append(s.hurry, cancel)
+	s.moves.Go(func() {
+		defer cancel()
+		next.parts.joined(wait, u.parts.value)
+		u.stop(ctx)
+	})
+}
+
+// settle ends the moves that are under way.
+func (s *supervisor) settle() {
+	for _, end := range s.hurry {
+		end()
+	}
+	s.moves.Wait()
+	s.after.Wait()
+	s.hurry = nil
+}
+
+// whenMoved calls fn when the moves of the last apply are over.
+func (s *supervisor) whenMoved(fn func()) {
+	s.after.Go(func() {
+		s.moves.Wait()
+		fn()
+	})
 }
 
 func (s *supervisor) start(ctx context.Context, spec unitSpec, former any) {
@@ -218,6 +262,7 @@ func (s *supervisor) drop(ctx context.Context, kind string) {
 
 // stop stops every unit at the same time. With leave, each may say good-bye.
 func (s *supervisor) stop(ctx context.Context, leave bool) {
+	s.settle()
 	var wg sync.WaitGroup
 	for _, u := range s.units {
 		if !leave {

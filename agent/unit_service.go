@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
@@ -16,6 +17,10 @@ import (
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
+
+// moveWithin is how long a member stays in its former place while it cannot join the new
+// one.
+const moveWithin = time.Minute
 
 // serviceUnit makes a registrar. One that replaces another of the same place
 // takes over its znode and what its checks know.
@@ -43,6 +48,17 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 		replaces: func(next any) bool {
 			n, ok := next.(registry.ServiceConfig)
 			return ok && n.Group == c.Group && n.Format == c.Format && n.MemberID == c.MemberID
+		},
+		joined: func(ctx context.Context, former any) {
+			if old, ok := former.(*registry.Registrar); !ok || !old.Status().Registered {
+				return
+			}
+			ctx, cancel := context.WithTimeout(ctx, moveWithin)
+			defer cancel()
+			select {
+			case <-r.Joined():
+			case <-ctx.Done():
+			}
 		},
 	}
 }

@@ -182,6 +182,11 @@ func (r *Registrar) publish(m *membership, is recipe.NodeState) {
 		s.Node = is.Path
 		s.Address = net.JoinHostPort(m.host, strconv.Itoa(r.cfg.Port))
 		r.everUp = true
+		select {
+		case <-r.joined:
+		default:
+			close(r.joined)
+		}
 	}
 	switch {
 	case is.Err != nil:

@@ -65,6 +65,8 @@ type Registrar struct {
 	everUp   bool      // the member has been registered before: its status may be shown
 	left     time.Time // when leaving began; zero: it has not
 	gone     chan struct{}
+	joined   chan struct{}
+	heir     *Registrar // of the next settings, which counts when this one has ended
 	running  int
 	session  *session.Session // of the newest Run
 	sessions int              // sessions that Run has seen
@@ -78,7 +80,7 @@ type Registrar struct {
 // nothing. Run reports an invalid cfg.
 func NewRegistrar(cfg ServiceConfig) *Registrar {
 	r := &Registrar{
-		cfg: cfg, log: logger(cfg.Logger), fault: cfg.Validate(), wake: make(chan struct{}, 1), gone: make(chan struct{}),
+		cfg: cfg, log: logger(cfg.Logger), fault: cfg.Validate(), wake: make(chan struct{}, 1), gone: make(chan struct{}), joined: make(chan struct{}),
 		former: make(map[int64]bool),
 		status: ServiceStatus{Name: cfg.Name, Group: cfg.Group, Format: cfg.format(), State: StateUnknown},
 	}
@@ -109,8 +111,9 @@ func (r *Registrar) wakeRun() {
 }
 
 // Inherit copies the state of the registrar of previous settings: the verdicts of
-// unchanged checks, and its znode. Call it after the previous registrar has stopped
-// and before this one runs.
+// unchanged checks, and its znode if the member has the same place, format and id. Call
+// it before this one runs. A previous registrar of the same znode must have stopped; of
+// another one it may still run, and leave after [Registrar.Joined].
 func (r *Registrar) Inherit(old *Registrar) {
 	for _, k := range r.checkers {
 		for _, o := range old.checkers {
@@ -127,10 +130,14 @@ func (r *Registrar) Inherit(old *Registrar) {
 	for id := range old.former {
 		r.former[id] = true
 	}
-	if old.cfg.Group == r.cfg.Group && old.cfg.format() == r.cfg.format() {
+	old.heir = r
+	if old.cfg.Group == r.cfg.Group && old.cfg.format() == r.cfg.format() && old.cfg.MemberID == r.cfg.MemberID {
 		r.node, r.born, r.everUp = old.node, old.born, old.everUp
 	}
 }
+
+// Joined is closed when the member has been registered once.
+func (r *Registrar) Joined() <-chan struct{} { return r.joined }
 
 // FormerSession names a session of a previous process on this host. If that session
 // still owns the member's znode, Run replaces the znode instead of waiting for it.
@@ -199,7 +206,7 @@ func (r *Registrar) exit() {
 	if r.running == 0 && !r.left.IsZero() {
 		r.finishLeaving()
 	}
-	r.cfg.Metrics.service(r.cfg.Name, false)
+	r.cfg.Metrics.service(r.cfg.Name, r.heir != nil && r.heir.Status().Registered)
 }
 
 // Report gives the ttl check of that name its state: pass, warn or fail. The
