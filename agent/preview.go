@@ -62,30 +62,28 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 
 func compareFile(o apply.Output) (web.FileDiff, bool) {
 	d := web.FileDiff{Path: o.Destination}
-	mode := o.Config.Mode
+	noted := func(note string) (web.FileDiff, bool) {
+		d.Note = note
+		return d, true
+	}
+	hidden := o.Config.Mode != 0 && o.Config.Mode&0o004 == 0 || closedDir(d.Path)
 	here := *o.Config
 	here.Symlink = files.SymlinkRefuse // The mode of a link says nothing about its target.
 	old, info, err := here.Present(o.Destination)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if mode != 0 && mode&0o004 == 0 || closedDir(d.Path) {
-			d.Note = fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.Data))
-			return d, true
+		if hidden {
+			return noted(fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.Data)))
 		}
 		return withLines(d, nil, o.Data), true
 	case err != nil:
-		d.Note = err.Error()
-		return d, true
+		return noted(err.Error())
 	case info.Size() > diffMaxFile:
-		d.Note = "too large to compare here"
-		return d, true
-	}
-	if string(old) == string(o.Data) {
+		return noted("too large to compare here")
+	case string(old) == string(o.Data):
 		return d, false
-	}
-	if info.Mode()&0o004 == 0 || mode != 0 && mode&0o004 == 0 || closedDir(d.Path) {
-		d.Note = "differs; the page shows only what everybody may read: \"zkagent render --diff\" shows it"
-		return d, true
+	case hidden || info.Mode()&0o004 == 0:
+		return noted("differs; the page shows only what everybody may read: \"zkagent render --diff\" shows it")
 	}
 	return withLines(d, old, o.Data), true
 }

@@ -3,13 +3,18 @@ package agent
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"reflect"
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/program"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -189,7 +194,12 @@ func (k kind[T]) of(s *supervisor, name string) (T, bool) {
 
 // keep runs the unit in one session after the other.
 func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
-	failures := 0
+	run := func(ctx context.Context, sess *session.Session) error {
+		if err := u.parts.unit.Run(ctx, sess, s.up); err != nil {
+			return err
+		}
+		return errors.New("ended without a reason")
+	}
 	for ctx.Err() == nil {
 		sess, err := s.sessions.Session(ctx)
 		if err != nil {
@@ -198,45 +208,46 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 			}
 			continue
 		}
-		began := time.Now()
-		err = s.once(ctx, u, sess)
-		if ctx.Err() != nil || sess.Context().Err() != nil {
-			failures = 0
-			continue
-		}
-		if time.Since(began) > time.Minute {
-			failures = 0
-		}
-		failures++
-		if err == nil {
-			err = errors.New("ended without a reason")
-		}
-		s.conds.Open(condition.UnitFailed, u.spec.id(), err.Error())
-		s.metrics.unitErrors.WithLabelValues(u.spec.kind, u.spec.name).Inc()
-		s.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
-		if !pace.Sleep(ctx, pace.Backoff(failures, 200*time.Millisecond, 30*time.Second)) {
-			break
-		}
+		again(ctx, sess, 200*time.Millisecond, run, func(failures int, err error) {
+			s.conds.Set(condition.UnitFailed, u.spec.id(), err)
+			if err != nil {
+				s.metrics.unitErrors.WithLabelValues(u.spec.kind, u.spec.name).Inc()
+				s.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
+			}
+		})
 	}
 	s.conds.Close(condition.UnitFailed, u.spec.id())
 }
 
-// steady is how long a unit that failed must run before that is over: one that
-// fails at once again and again is one condition, not many.
+// steady is how long work that failed must run before that is over: what fails at once
+// again and again is one condition, not many.
 const steady = 10 * time.Second
 
-// once runs the unit in one session.
-func (s *supervisor) once(ctx context.Context, u *runningUnit, sess *session.Session) error {
-	closed := make(chan struct{})
-	timer := time.AfterFunc(steady, func() {
-		defer close(closed)
-		s.conds.Close(condition.UnitFailed, u.spec.id())
-	})
-	err := u.parts.unit.Run(ctx, sess, s.up)
-	if !timer.Stop() {
-		<-closed
+// again runs work again, after growing pauses that begin with first, until ctx or the session
+// ends, or it has nothing more to do. note gets each error with the number of failures in a
+// row, and nil when the work has run for a while.
+func again(ctx context.Context, s *session.Session, first time.Duration, work func(context.Context, *session.Session) error, note func(failures int, err error)) {
+	for failures := 1; ; failures++ {
+		began, noted := time.Now(), make(chan struct{})
+		timer := time.AfterFunc(steady, func() {
+			defer close(noted)
+			note(0, nil)
+		})
+		err := work(ctx, s)
+		if !timer.Stop() {
+			<-noted
+		}
+		if err == nil || ctx.Err() != nil || s.Context().Err() != nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			failures = 1
+		}
+		note(failures, err)
+		if s.Sleep(ctx, pace.Backoff(failures, first, 30*time.Second)) != nil {
+			return
+		}
 	}
-	return err
 }
 
 // stop stops the unit and waits until nothing of it is left.
@@ -271,4 +282,94 @@ func (s *supervisor) stop(ctx context.Context, leave bool) {
 		wg.Go(func() { u.stop(ctx) })
 	}
 	wg.Wait()
+}
+
+// drainMargin is how long a leaving member may take beyond its drain time.
+const drainMargin = 5 * time.Second
+
+// The kinds of units that status and orders ask.
+const (
+	kindConfig   kind[*configTree]         = "config"
+	kindGroup    kind[*registry.Group]     = "group"
+	kindGroups   kind[*registry.Groups]    = "groups"
+	kindService  kind[*registry.Registrar] = "service"
+	kindElection kind[*election.Candidate] = "election"
+	kindExec     kind[*program.Program]    = "exec"
+)
+
+// unitSpecs makes the units that the settings want.
+func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
+	var specs []unitSpec
+	for _, x := range c.Configs {
+		specs = append(specs, unitSpec{kind: string(kindConfig), name: x.Name, key: x, make: func(any) unitParts { return a.configUnit(x) }})
+	}
+	for _, x := range c.Groups {
+		specs = append(specs, unitSpec{kind: string(kindGroup), name: x.Name, key: x, make: func(any) unitParts { return a.groupUnit(x) }})
+	}
+	for _, x := range c.GroupSets {
+		specs = append(specs, unitSpec{kind: string(kindGroups), name: x.Name, key: x, make: func(any) unitParts { return a.groupsUnit(x) }})
+	}
+	for _, x := range c.Services {
+		specs = append(specs, unitSpec{kind: string(kindService), name: x.Name, key: x, make: func(old any) unitParts { return a.serviceUnit(x, old) }})
+	}
+	for _, x := range c.Elections {
+		k := electionKey{x, c.ID, observes(c.Hooks, bundles, x.Name)}
+		specs = append(specs, unitSpec{kind: string(kindElection), name: x.Name, key: k, make: func(any) unitParts { return a.electionUnit(k) }})
+	}
+	for _, b := range c.Bundles {
+		if b.Reload != nil && b.Reload.Rolling != nil {
+			specs = append(specs, unitSpec{kind: "rolling", name: b.Name, key: c.ID, make: func(any) unitParts { return a.rollingUnit(b.Name, c.ID) }})
+		}
+	}
+	for _, x := range c.Execs {
+		key := x
+		key.Command.Args = nil // It is compared by its text.
+		specs = append(specs, unitSpec{kind: string(kindExec), name: x.Name, key: key, make: func(any) unitParts { return a.execUnit(x) }})
+	}
+	leftovers := unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) })
+	return append(specs,
+		unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: leftovers} }},
+		unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts { return a.fleetUnit(c.ID) }})
+}
+
+// Parse returns the bundles of the settings, those that cannot be parsed with their error.
+func (c *Config) Parse() []*apply.Bundle {
+	declared := c.Sources()
+	list := make([]*apply.Bundle, len(c.Bundles))
+	for i := range c.Bundles {
+		list[i] = apply.Parse(c.Bundles[i], declared)
+	}
+	return list
+}
+
+// Sources lists the sources of the settings.
+func (c *Config) Sources() []view.Source {
+	var list []view.Source
+	for s := range c.sources() {
+		list = append(list, s)
+	}
+	return list
+}
+
+// sources are the sources of the settings with their znodes; an election has none, since
+// its state names it.
+func (c *Config) sources() iter.Seq2[view.Source, string] {
+	return func(yield func(view.Source, string) bool) {
+		more := true
+		each := func(kind view.Kind, name, path string) {
+			more = more && yield(view.Source{Kind: kind, Name: name}, path)
+		}
+		for _, x := range c.Configs {
+			each(view.KindConfig, x.Name, x.Path)
+		}
+		for _, x := range c.Groups {
+			each(view.KindGroup, x.Name, x.Path)
+		}
+		for _, x := range c.GroupSets {
+			each(view.KindGroups, x.Name, x.Path)
+		}
+		for _, x := range c.Elections {
+			each(view.KindElection, x.Name, "")
+		}
+	}
 }

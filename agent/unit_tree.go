@@ -60,7 +60,7 @@ func (m *configTree) Run(ctx context.Context, s *session.Session, up func(view.U
 		for what, run := range map[string]func(context.Context, *session.Session) error{
 			"subscriber": m.subscriber.Run, "rollouts": m.participant.Run, "maintenance": m.announceMaintenance,
 		} {
-			wg.Go(func() { m.keep(ctx, s, what, run) })
+			wg.Go(func() { again(ctx, s, time.Second, run, func(_ int, err error) { m.problem(what, err) }) })
 		}
 	})
 	if m.participant != nil {
@@ -95,23 +95,6 @@ func (m *configTree) subscribe() {
 		Life: m.agent.process.life, Maintenance: m.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
 		NeverCoordinate: m.agent.first.NeverCoordinate,
 	})
-}
-
-// keep runs a part again, after growing pauses, until the session or ctx ends. What
-// has run for a while is no problem any more.
-func (m *configTree) keep(ctx context.Context, s *session.Session, what string, run func(context.Context, *session.Session) error) {
-	for failures := 1; ; failures++ {
-		timer := time.AfterFunc(steady, func() { m.problem(what, nil) })
-		err := run(ctx, s)
-		timer.Stop()
-		if err == nil || ctx.Err() != nil || s.Context().Err() != nil {
-			return
-		}
-		m.problem(what, err)
-		if s.Sleep(ctx, pace.Backoff(failures, time.Second, 30*time.Second)) != nil {
-			return
-		}
-	}
 }
 
 // problem notes why a part cannot do its work; nil: it can. The condition is open

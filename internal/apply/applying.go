@@ -12,15 +12,11 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// One apply, from the outside in.
+// applying is one apply under way.
 //
 // Steps: render all files; stop if nothing differs; take the permit of a rolling reload;
-// stage; check (check.go); swap and reload (swap.go); forget what is owed.
-//
-// Guaranteed: nothing in use changes before every check that can run without it has
-// passed. A failed step leaves the old files, or puts them back.
-
-// applying is one apply under way.
+// stage; check (check.go); swap and reload (swap.go); forget the pending reload. A failed
+// step leaves the old files, or puts them back.
 type applying struct {
 	*Engine
 
@@ -56,8 +52,7 @@ func (t *applying) submit(ctx context.Context, req *reloadRequest) {
 	}
 }
 
-// run is the apply, step by step. Nothing in use changes before every check
-// that can run without it has passed.
+// run is the apply, step by step.
 func (t *applying) run(ctx context.Context) error {
 	defer func() { t.releasePermit() }()
 	if err := t.finishPrevious(ctx); err != nil {
@@ -173,6 +168,9 @@ func zxids(v view.View, sources []view.Source) map[string]int64 {
 		if u := v.Get(s); u != nil && s.Kind != view.KindElection {
 			z[s.String()] = u.Zxid()
 		}
+	}
+	if len(z) == 0 {
+		z["files"] = 0 // It stands for the sources of a bundle that has none.
 	}
 	return z
 }

@@ -13,9 +13,8 @@ import (
 // not wait for the others, for the end of a halt, or for ZooKeeper. It is part of no
 // rolling reload then: it keeps no pause, runs no post_check, and halts nothing.
 
-// permit takes the permit of a rolling reload before anything in use changes:
-// a host that must not start keeps its old file. It reports whether it waited
-// for one. The other bundles of the same command do not wait for this one.
+// permit takes the permit of a rolling reload before anything in use changes. It reports
+// whether it waited for one. The other bundles of the same command do not wait for this one.
 func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 	r := t.job.Bundle.Config.Reload
 	if t.job.granted() {

@@ -48,7 +48,7 @@ var ErrNotLeading = errors.New("another host leads")
 type LeaderReload struct {
 	Election string
 	Bundle   string
-	Zxids    map[string]int64 // of the sources that were rendered, by "kind.name"
+	Zxids    map[string]int64 // of the sources that were rendered, by "kind.name"; never empty
 	Digest   string           // of the files that are in place
 	Repair   bool             // the files are as before, after something else changed them
 }

@@ -35,16 +35,6 @@ func (s *Staged) swap() error {
 	return nil
 }
 
-func (s *Staged) settle() error {
-	if !s.changed || s.inPlace() {
-		return nil
-	}
-	if err := s.dir.sync(); err != nil {
-		return fmt.Errorf("swap %s: %w", s.file.Destination, err)
-	}
-	return nil
-}
-
 func (s *Staged) inPlace() bool { return s.file.InPlace && s.existed && !s.remove }
 
 // back puts the old file back, or removes the new one when there was none. It

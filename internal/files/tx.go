@@ -219,19 +219,17 @@ func swapAll(list []*Staged) error {
 	return settleAll(list)
 }
 
-// settleAll makes each directory durable once.
+// settleAll makes the swaps of changed files durable, each directory once.
 func settleAll(list []*Staged) error {
-	var done []string
+	done := map[string]bool{}
 	for _, s := range list {
-		if slices.Contains(done, s.dir.path) {
+		if s.inPlace() || done[s.dir.path] {
 			continue
 		}
-		if err := s.settle(); err != nil {
-			return err
+		if err := s.dir.sync(); err != nil {
+			return fmt.Errorf("swap %s: %w", s.file.Destination, err)
 		}
-		if !s.inPlace() {
-			done = append(done, s.dir.path)
-		}
+		done[s.dir.path] = true
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (e *Engine) BeginReload(ctx context.Context, req command.LeaderReload) (don
 	}
 	put := func(ctx context.Context, state, run string) error {
 		next := rec.clone()
-		for s, z := range sourcesOf(req) {
+		for s, z := range req.Zxids {
 			next.Changes[s] = entry{Zxid: z, Digest: req.Digest, State: state, Term: x.election.ID, Time: time.Now().UTC(), Run: run}
 		}
 		return l.store(ctx, next)
@@ -49,22 +49,11 @@ func (e *Engine) BeginReload(ctx context.Context, req command.LeaderReload) (don
 	return false, finish, nil
 }
 
-// noSource stands for the sources of a bundle that has none.
-const noSource = "files"
-
-// sourcesOf are the states that the ledger is about.
-func sourcesOf(r command.LeaderReload) map[string]int64 {
-	if len(r.Zxids) == 0 {
-		return map[string]int64{noSource: 0}
-	}
-	return r.Zxids
-}
-
 // reloaded reports whether a leader has reloaded these files, or newer ones. After
 // a repair a program may have read something else meanwhile. A
 // reload without a known end is not counted: to reload once more does no harm.
 func (e *Engine) reloaded(rec record, req command.LeaderReload) bool {
-	for s, z := range sourcesOf(req) {
+	for s, z := range req.Zxids {
 		known, was := rec.Changes[s]
 		if !was {
 			return false

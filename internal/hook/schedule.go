@@ -1,13 +1,21 @@
 package hook
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // schedules name zones, also on hosts that have no zone database.
 
+	"github.com/google/uuid"
 	cron "github.com/netresearch/go-cron"
+
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // Schedule is a parsed cron line.
@@ -162,4 +170,175 @@ func (s Schedule) missed(last, now time.Time) []time.Time {
 		slots = slots[len(slots)-maxMissed:]
 	}
 	return slots
+}
+
+// clockStep is how long the runner sleeps at most before it looks at the wall
+// clock again: it may have been set.
+const clockStep = 30 * time.Second
+
+// fresh is how late a slot may be and still count as in time for
+// catch_up = "skip".
+const fresh = time.Minute
+
+func newRunID() string { return uuid.NewString() }
+
+// baseline makes the first leader ever (or the first run on this host) begin
+// the schedule now. It is written, so that a slot which comes due while
+// no host leads counts as missed.
+func (r *runner) baseline(ctx context.Context) error {
+	if !r.schedule.Set() || r.rec.Slot != nil {
+		return nil
+	}
+	now := time.Now().UTC()
+	return r.write(ctx, entry{Slot: now, State: stateDone, Term: r.scope.term, Time: now}, putSlot)
+}
+
+func putSlot(rec *record, e entry) { rec.Slot = &e }
+
+// slots runs what is due and returns how long to wait for the next slot. A
+// slot is never run twice: only slots after the ledger's count, so a clock
+// that is set back waits.
+func (r *runner) slots(ctx context.Context) (time.Duration, error) {
+	if !r.schedule.Set() {
+		return time.Hour, nil
+	}
+	if e := r.rec.Slot; e.State == stateStarted && r.running.state(e.Run) == "" && r.mayRepeat("slot", e.Run, "slot "+e.Slot.Format(time.RFC3339)) {
+		if err := r.slot(ctx, e.Slot); err != nil {
+			return 0, err
+		}
+	}
+	r.checkClock(time.Now())
+	for _, slot := range r.due(time.Now()) {
+		if ctx.Err() != nil {
+			return 0, nil //nolint:nilerr // serve sees that ctx has ended.
+		}
+		if err := r.slot(ctx, slot); err != nil {
+			return 0, err
+		}
+	}
+	next := r.schedule.Next(r.rec.Slot.Slot)
+	if next.IsZero() {
+		return clockStep, nil
+	}
+	return min(max(time.Until(next.Round(0)), time.Millisecond), clockStep), nil
+}
+
+// checkClock reports a ledger that is ahead of this host's clock: one of the
+// two is wrong, and no slot is run until the clock has caught up.
+func (r *runner) checkClock(now time.Time) {
+	text := ""
+	if last := r.rec.Slot.Slot; last.Sub(now) > fresh {
+		text = "the last slot that was run, " + last.Format(time.RFC3339) + ", is ahead of this host's clock: nothing runs before it is reached"
+	}
+	r.engine.Conditions.SetText(condition.HookClock, r.cfg.Name, text)
+}
+
+// finishSlot records the end of the newest slot's run when it ran beside us.
+func (r *runner) finishSlot(ctx context.Context) error {
+	if r.rec.Slot == nil || r.rec.Slot.State != stateStarted {
+		return nil
+	}
+	state := r.running.state(r.rec.Slot.Run)
+	if state == "" || state == stateStarted {
+		return nil
+	}
+	e := *r.rec.Slot
+	e.State, e.Time = state, time.Now().UTC()
+	return r.write(ctx, e, putSlot)
+}
+
+// due picks from the missed slots those that catch_up wants.
+func (r *runner) due(now time.Time) []time.Time {
+	missed := r.schedule.missed(r.rec.Slot.Slot, now)
+	if len(missed) == 0 {
+		return nil
+	}
+	latest := missed[len(missed)-1:]
+	switch r.cfg.CatchUp {
+	case catchUpAll:
+		return missed
+	case catchUpSkip:
+		if now.Sub(latest[0]) > fresh || latest[0].Before(r.begun) {
+			// This is not worth a write: a later leader skips them again.
+			r.rec = r.rec.clone()
+			r.rec.Slot = &entry{Slot: latest[0].UTC(), State: stateDone, Term: r.scope.term, Time: time.Now().UTC()}
+			return nil
+		}
+	}
+	return latest
+}
+
+// slot runs the hook for one slot, with regard to the runs of former slots
+// that are still going on.
+func (r *runner) slot(ctx context.Context, slot time.Time) error {
+	ev := command.Trigger{Event: command.EventSchedule}
+	if r.cfg.Overlap != overlapAllow && r.cfg.Overlap != overlapReplace {
+		return r.ledgered(ctx, ev, slot, putSlot)
+	}
+	if r.cfg.Overlap == overlapReplace {
+		r.running.stop()
+	}
+	// Runs that overlap share one entry; the end is written by finishSlot
+	// when it is still the newest slot's.
+	e := entry{Slot: slot.UTC(), State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
+	if err := r.write(ctx, e, putSlot); err != nil {
+		return err
+	}
+	r.running.start(ctx, e.Run, func(ctx context.Context) error { return r.attempts(ctx, ev, slot) })
+	return nil
+}
+
+// slotRuns are the runs of slots that may overlap.
+type slotRuns struct {
+	wg   sync.WaitGroup
+	wake chan struct{} // size 1: a run has ended
+
+	mu   sync.Mutex // mu guards runs and everything in it.
+	runs map[string]*slotRun
+}
+
+type slotRun struct {
+	cancel context.CancelFunc
+	state  string // started, done or failed; empty: its end is not known
+}
+
+func newSlotRuns() *slotRuns {
+	return &slotRuns{wake: make(chan struct{}, 1), runs: map[string]*slotRun{}}
+}
+
+func (s *slotRuns) start(ctx context.Context, id string, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	maps.DeleteFunc(s.runs, func(_ string, r *slotRun) bool { return r.state != stateStarted })
+	r := &slotRun{cancel, stateStarted}
+	s.runs[id] = r
+	s.mu.Unlock()
+	s.wg.Go(func() {
+		defer cancel()
+		state := endOf(ctx, run(ctx))
+		s.mu.Lock()
+		r.state = state
+		s.mu.Unlock()
+		pace.Poke(s.wake)
+	})
+}
+
+// state returns how the run of this process stands: started, done or failed. It
+// is empty for a run of another process, and when the end is not known.
+func (s *slotRuns) state(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[id]; r != nil {
+		return r.state
+	}
+	return ""
+}
+
+func (s *slotRuns) stop() {
+	s.mu.Lock()
+	for _, r := range s.runs {
+		r.cancel()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
 }
