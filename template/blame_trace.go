@@ -319,11 +319,6 @@ func anyOf(v reflect.Value) any {
 	return v.Interface()
 }
 
-func truth(v reflect.Value) bool {
-	held, _ := texttemplate.IsTrue(anyOf(v))
-	return held
-}
-
 // present are the values of the newest pipeline: what was read, and what came from
 // variables and the dot.
 func (tr *tracer) present() []Value {
@@ -378,8 +373,6 @@ func (tr *tracer) add(n parse.Node, from int, literal bool, values []Value) {
 	if from == to || !tr.st.out.root {
 		return
 	}
-	p := tr.place(n)
+	p := tr.t.at(n)
 	tr.parts = append(tr.parts, Part{From: from, To: to, Line: p.line, Column: p.column, Literal: literal, Values: values, why: tr.why})
 }
-
-func (tr *tracer) place(n parse.Node) place { return tr.t.at(n) }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	texttemplate "text/template"
 	"text/template/parse"
 
 	"github.com/zkagent/zkagent/view"
@@ -116,7 +117,7 @@ func (tr *tracer) node(n parse.Node, dot variable) error {
 		if err != nil {
 			return err
 		}
-		r := Reason{Line: tr.place(n).line, Text: fmt.Sprintf("template %q", n.Name), Held: true}
+		r := Reason{Line: tr.t.at(n).line, Text: fmt.Sprintf("template %q", n.Name), Held: true}
 		return tr.template(n.Name, v, &reasons{r, tr.why})
 	}
 	if b, isRange := branchOf(n); b != nil {
@@ -156,7 +157,7 @@ func (tr *tracer) choose(n parse.Node, b *parse.BranchNode, c *block, dot variab
 		return err
 	}
 	tr.declare(b.Pipe, v)
-	held := truth(v.value)
+	held, _ := texttemplate.IsTrue(anyOf(v.value))
 	tr.enter(tr.factsOf(n, b), c, held, v.values)
 	if !held {
 		return tr.list(b.ElseList, dot)
@@ -317,7 +318,7 @@ func (tr *tracer) factsOf(n parse.Node, b *parse.BranchNode) *facts {
 		text = text[:most] + "..."
 	}
 	f := &facts{
-		place: tr.place(n), text: text, isRange: n.Type() == parse.NodeRange, hasElse: b.ElseList != nil,
+		place: tr.t.at(n), text: text, isRange: n.Type() == parse.NodeRange, hasElse: b.ElseList != nil,
 		assigned: append(assigned(b.List), assigned(b.ElseList)...), lacks: [2]bool{tr.holds(b.List), tr.holds(b.ElseList)},
 	}
 	for _, list := range []*parse.ListNode{b.List, b.ElseList} {

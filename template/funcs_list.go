@@ -132,36 +132,30 @@ func uniq(list any) ([]any, error) {
 	return unique, nil
 }
 
-// byLabel groups members by the value of a label; those without it are under
-// the empty text.
-func byLabel(label string, members []view.Member) map[string][]view.Member {
-	m := map[string][]view.Member{}
+// grouped groups members by their keys.
+func grouped[K comparable](members []view.Member, keys func(view.Member) []K) map[K][]view.Member {
+	m := map[K][]view.Member{}
 	for _, member := range members {
-		v := member.Labels[label]
-		m[v] = append(m[v], member)
-	}
-	return m
-}
-
-func byPort(members []view.Member) map[int][]view.Member {
-	m := map[int][]view.Member{}
-	for _, member := range members {
-		m[member.Port] = append(m[member.Port], member)
-	}
-	return m
-}
-
-// byTag groups members by the labels that are tags: those with an empty value
-// or "true".
-func byTag(members []view.Member) map[string][]view.Member {
-	m := map[string][]view.Member{}
-	for _, member := range members {
-		for _, tag := range member.Tags() {
-			m[tag] = append(m[tag], member)
+		for _, key := range keys(member) {
+			m[key] = append(m[key], member)
 		}
 	}
 	return m
 }
+
+// byLabel groups members by the value of a label; those without it are under
+// the empty text.
+func byLabel(label string, members []view.Member) map[string][]view.Member {
+	return grouped(members, func(m view.Member) []string { return []string{m.Labels[label]} })
+}
+
+func byPort(members []view.Member) map[int][]view.Member {
+	return grouped(members, func(m view.Member) []int { return []int{m.Port} })
+}
+
+// byTag groups members by the labels that are tags: those with an empty value
+// or "true".
+func byTag(members []view.Member) map[string][]view.Member { return grouped(members, view.Member.Tags) }
 
 var notMetaKey = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 

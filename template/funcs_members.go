@@ -31,22 +31,14 @@ func checkStatus(word string) error {
 	if slices.Contains(statuses, word) {
 		return nil
 	}
-	return failf(nil, "", "a status is one of %s, not %q%s", strings.Join(statuses, ", "), word, meantStatus(word))
+	return failf(nil, "", "a status is one of %s, not %q%s", strings.Join(statuses, ", "), word, meantStatus[word])
 }
 
 // meantStatus translates the words of other programs.
-func meantStatus(word string) string {
-	switch word {
-	case "passing":
-		return `; members that are up are what members gives without a word`
-	case "drain":
-		return `; did you mean "draining"?`
-	case "maint":
-		return `; did you mean "maintenance"?`
-	case "critical", "warning":
-		return `; did you mean "down"?`
-	}
-	return ""
+var meantStatus = map[string]string{
+	"passing": `; members that are up are what members gives without a word`,
+	"drain":   `; did you mean "draining"?`, "maint": `; did you mean "maintenance"?`,
+	"critical": `; did you mean "down"?`, "warning": `; did you mean "down"?`,
 }
 
 // absent is a group that a set does not have.

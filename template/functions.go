@@ -36,7 +36,7 @@ var functionTable = sync.OnceValue(func() map[string]function {
 	for name, fn := range sprigFunctions() {
 		f := function{make: bounded(fn), pure: !slices.Contains(impure, name)}
 		table["sprig_"+name] = f
-		if !builtins[name] {
+		if builtins[name] == "" {
 			table[name] = f
 		}
 	}
@@ -111,7 +111,7 @@ var unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\x20`, " ")
 func signature(name string, table map[string]function) string {
 	f, ok := table[name]
 	if !ok {
-		return builtinSignatures[name]
+		return builtins[name]
 	}
 	t := reflect.TypeOf(f.bind(&state{t: &Template{}}))
 	var args []string
@@ -129,7 +129,8 @@ var typeNames = strings.NewReplacer("interface {}", "any", "view.", "", "templat
 
 func typeName(t reflect.Type) string { return typeNames.Replace(t.String()) }
 
-var builtinSignatures = map[string]string{
+// builtins are the functions of text/template itself, and their signatures.
+var builtins = map[string]string{
 	"and": "and(any, ...any) any", "or": "or(any, ...any) any", "not": "not(any) bool", "len": "len(any) int",
 	"index": "index(any, ...any) any", "slice": "slice(any, ...int) any", "print": "print(...any) string",
 	"printf": "printf(string, ...any) string", "println": "println(...any) string", "html": "html(...any) string",

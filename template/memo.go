@@ -81,7 +81,7 @@ func pure(r *parse.RangeNode, tree *parse.Tree) bool {
 			ok = false
 		case *parse.IdentifierNode:
 			f, known := table[n.Ident]
-			ok = ok && (f.pure || !known && builtins[n.Ident] && n.Ident != "call")
+			ok = ok && (f.pure || !known && builtins[n.Ident] != "" && n.Ident != "call")
 		case *parse.VariableNode:
 			ok = ok && own(n.Ident[0])
 		case *parse.PipeNode:
