@@ -77,7 +77,7 @@ func (s *scalar[T]) UnmarshalYAML(unmarshal func(any) error) error {
 
 // Fixture is data for templates in YAML or JSON, as [LoadFixture] describes: the values
 // of YAML as they are written. y, no, 0644, 1.10 and 1e3 are texts, as keys and as
-// values. Numbers and bools are made of them where they are wanted.
+// values. LoadFixture parses the numbers and bools.
 type Fixture struct {
 	text string
 	list []Fixture

@@ -88,14 +88,6 @@ type run struct {
 	wg      sync.WaitGroup // helpers: they end with the context of run
 }
 
-// host is one agent, with a directory, listeners and stand-ins of its own.
-type host struct {
-	*adapter
-
-	cfg agent.Config
-	a   *agent.Agent
-}
-
 // Run tries the settings until ctx ends, the time is over, or the agent ends by
 // itself.
 func Run(ctx context.Context, o *Options) error {

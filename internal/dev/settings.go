@@ -51,7 +51,7 @@ func (d *run) settings() error {
 	logger := slog.New(slog.NewTextHandler(d.con.Err, &slog.HandlerOptions{Level: level}))
 	load := d.o.Load // shows what is wrong, once
 	for i := range max(1, d.o.Hosts) {
-		h := &host{adapter: newAdapter(d, i)}
+		h := newHost(d, i)
 		d.hosts = append(d.hosts, h)
 		s, err := load(d.paths, settings.Options{Logger: logger, Offline: true})
 		if err != nil {
@@ -73,12 +73,15 @@ func (d *run) settings() error {
 	return nil
 }
 
-// adapter changes settings so that they use the server in memory, and so that
-// nothing of this host is touched. The same settings are always changed in the
-// same way: a reload disturbs nothing that did not change.
-type adapter struct {
+// host is one agent, with a directory, listeners and stand-ins of its own. It changes
+// settings so that they use the server in memory, and so that nothing of this host is
+// touched. The same settings are always changed in the same way: a reload disturbs
+// nothing that did not change.
+type host struct {
 	d    *run
-	name string // of the host; empty: there is only one
+	cfg  agent.Config
+	a    *agent.Agent
+	name string // empty: there is only one
 	dir  string
 	http string
 
@@ -86,70 +89,70 @@ type adapter struct {
 	standIns map[string]*backend // by service; nil: something answers already
 }
 
-func newAdapter(d *run, i int) *adapter {
-	a := &adapter{d: d, dir: d.dir, standIns: map[string]*backend{}}
+func newHost(d *run, i int) *host {
+	h := &host{d: d, dir: d.dir, standIns: map[string]*backend{}}
 	if d.o.Hosts > 1 {
-		a.name = fmt.Sprintf("host-%d", i+1)
-		a.dir = filepath.Join(d.dir, a.name)
+		h.name = fmt.Sprintf("host-%d", i+1)
+		h.dir = filepath.Join(d.dir, h.name)
 	}
 	if i > 0 {
-		a.http = anyPort // the first has the port of the settings
+		h.http = anyPort // the first has the port of the settings
 	}
-	return a
+	return h
 }
 
 const anyPort = "127.0.0.1:0"
 
-func (a *adapter) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, b := range a.standIns {
+func (h *host) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, b := range h.standIns {
 		if b != nil {
 			b.close()
 		}
 	}
 }
 
-func (a *adapter) adapt(c *agent.Config) error {
-	c.ZooKeeper.Servers, c.ZooKeeper.TLS, c.ZooKeeper.StateDir = []string{a.d.addr}, nil, ""
-	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+func (h *host) adapt(c *agent.Config) error {
+	c.ZooKeeper.Servers, c.ZooKeeper.TLS, c.ZooKeeper.StateDir = []string{h.d.addr}, nil, ""
+	if err := os.MkdirAll(h.dir, 0o700); err != nil {
 		return err
 	}
-	c.StateDir = filepath.Join(a.dir, "state")
-	c.Admin.Socket = filepath.Join(a.dir, "sock")
-	c.OnStop, c.Version = "leave", a.d.o.Version
-	if a.http == "" {
-		a.http = httpAddress(c.HTTP)
+	c.StateDir = filepath.Join(h.dir, "state")
+	c.Admin.Socket = filepath.Join(h.dir, "sock")
+	c.OnStop, c.Version = "leave", h.d.o.Version
+	if h.http == "" {
+		h.http = httpAddress(c.HTTP)
 	}
-	c.HTTP = &web.HTTPConfig{Listen: a.http}
-	if a.name != "" {
-		a.host(c)
+	c.HTTP = &web.HTTPConfig{Listen: h.http}
+	if h.name != "" {
+		h.asOneOfSeveral(c)
 	}
 	for i := range c.Services {
 		c.Services[i].StateFile = ""
-		if err := a.standIn(&c.Services[i]); err != nil {
+		if err := h.standIn(&c.Services[i]); err != nil {
 			return err
 		}
 	}
 	for i := range c.Bundles {
-		a.bundle(&c.Bundles[i])
+		h.bundle(&c.Bundles[i])
 	}
-	if !a.d.o.RunHooks {
-		c.Run = a.print
+	if !h.d.o.RunHooks {
+		c.Run = h.print
 		c.Execs = nil
 	}
 	return nil
 }
 
-func (a *adapter) host(c *agent.Config) {
-	c.ID, c.Host = a.name, a.name
-	if a.name != "host-1" {
+func (h *host) asOneOfSeveral(c *agent.Config) {
+	c.ID, c.Host = h.name, h.name
+	if h.name != "host-1" {
 		c.DNS = nil // the first host has the port of the settings
 	}
 	groups := map[string]bool{}
 	for i := range c.Services {
 		s := &c.Services[i]
-		s.MemberID = a.name
+		s.MemberID = h.name
 		if groups[s.Group] {
 			s.MemberID += "-" + s.Name
 		}
@@ -174,11 +177,11 @@ func httpAddress(c *web.HTTPConfig) string {
 
 // bundle moves the files of a bundle below our directory, and lets them be
 // ours: a developer is not root.
-func (a *adapter) bundle(b *apply.Config) {
-	if !a.d.o.RunHooks && b.Reload != nil {
+func (h *host) bundle(b *apply.Config) {
+	if !h.d.o.RunHooks && b.Reload != nil {
 		b.Reload.Verify = nil // nothing is reloaded, so no worker is new
 	}
-	if a.d.o.InPlace {
+	if h.d.o.InPlace {
 		return
 	}
 	for i := range b.Templates {
@@ -187,13 +190,13 @@ func (a *adapter) bundle(b *apply.Config) {
 		where := t.Destination
 		t.Destination = func(e *template.Each) (string, error) {
 			path, err := where(e)
-			if err != nil || isBelow(path, a.dir) {
+			if err != nil || isBelow(path, h.dir) {
 				return path, err
 			}
-			if rest, ok := strings.CutPrefix(path, a.d.dir+string(filepath.Separator)); ok {
-				path = filepath.Join(a.dir, rest) // $ZKAGENT_DEV_DIR is one for all hosts
+			if rest, ok := strings.CutPrefix(path, h.d.dir+string(filepath.Separator)); ok {
+				path = filepath.Join(h.dir, rest) // $ZKAGENT_DEV_DIR is one for all hosts
 			} else {
-				path = filepath.Join(a.dir, "files", path)
+				path = filepath.Join(h.dir, "files", path)
 			}
 			// On the host the directory is there, or it is found missing.
 			return path, os.MkdirAll(filepath.Dir(path), 0o750)
@@ -205,7 +208,7 @@ func isBelow(path, dir string) bool { return strings.HasPrefix(path, dir+string(
 
 // print stands for running the command of a hook or reload. Checks have no
 // effect, so they are run.
-func (a *adapter) print(ctx context.Context, c proc.Command) (proc.Result, error) {
+func (h *host) print(ctx context.Context, c proc.Command) (proc.Result, error) {
 	event := ""
 	for _, e := range c.Env {
 		if v, ok := strings.CutPrefix(e, "ZKAGENT_EVENT="); ok {
@@ -219,21 +222,21 @@ func (a *adapter) print(ctx context.Context, c proc.Command) (proc.Result, error
 	for i, w := range c.Args {
 		words[i] = term.ShellWord(w)
 	}
-	a.d.con.Printf("-- would run (%s): %s\n", event, term.Printable(strings.Join(words, " ")))
+	h.d.con.Printf("-- would run (%s): %s\n", event, term.Printable(strings.Join(words, " ")))
 	return proc.Result{Output: "not run: --hooks run runs it\n"}, nil
 }
 
 // standIn answers for a service on a free port, and moves it and the checks that
 // ask it there. A service that answers already stays, but on the first host alone.
-func (a *adapter) standIn(c *registry.ServiceConfig) error {
-	if !a.d.o.StandIn {
+func (h *host) standIn(c *registry.ServiceConfig) error {
+	if !h.d.o.StandIn {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b, known := a.standIns[c.Name]
-	if !known && !a.d.builtIn && (a.name == "" || a.name == "host-1") && answers(c) {
-		a.standIns[c.Name], known = nil, true
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b, known := h.standIns[c.Name]
+	if !known && !h.d.builtIn && (h.name == "" || h.name == "host-1") && answers(c) {
+		h.standIns[c.Name], known = nil, true
 	}
 	if known && b == nil {
 		return nil
@@ -243,7 +246,7 @@ func (a *adapter) standIn(c *registry.ServiceConfig) error {
 		if b, err = newBackend(c.Name); err != nil {
 			return err
 		}
-		a.standIns[c.Name] = b
+		h.standIns[c.Name] = b
 	}
 	old := ":" + strconv.Itoa(c.Port)
 	for i := range c.Checks {
