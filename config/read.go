@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/zkagent/zkagent/internal/trees"
@@ -41,4 +42,62 @@ func ReadVersion(ctx context.Context, s *session.Session, root string, n int64) 
 		return nil, fmt.Errorf("config %s: %w", root, err)
 	}
 	return c.Tree("", root, trees.Ready{Previous: c.Parent}, 0), nil
+}
+
+// Lookup reads one key of the tree in use, and the generation of that tree. It
+// costs a few requests for a tree of any size, so it can serve as a name service. A
+// missing key or tree is an error that matches [ErrNoKey] or [ErrNotReady].
+func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, int64, error) {
+	if err := ValidateKey(key); err != nil {
+		return nil, 0, fmt.Errorf("look up: %w", err)
+	}
+	var value []byte
+	found := false
+	st, err := trees.Steady(ctx, s, root, func(st *trees.State) error {
+		var err error
+		switch {
+		case !st.Exists:
+			return ErrNotReady
+		case st.Layout == LayoutVersioned:
+			value, found, err = lookupVersion(ctx, s, root, st.Ready.Version, key)
+			return err
+		}
+		var stat session.Stat
+		value, stat, err = s.Get(ctx, root+"/"+key)
+		found = err == nil && (len(value) > 0 || stat.NumChildren == 0)
+		if errors.Is(err, session.ErrNoNode) {
+			return nil
+		}
+		return err
+	})
+	if err == nil && !found {
+		err = ErrNoKey
+	}
+	if err != nil {
+		return nil, st.Generation(), fmt.Errorf("look up %s in config %s: %w", key, root, err)
+	}
+	return value, st.Generation(), nil
+}
+
+// lookupVersion reads one key of a version: the version, one bucket, the value.
+func lookupVersion(ctx context.Context, s *session.Session, root string, n int64, key string) ([]byte, bool, error) {
+	m, err := trees.LoadManifest(ctx, s, root, n)
+	if err != nil {
+		return nil, false, err
+	}
+	lists, err := trees.ReadBuckets(ctx, s, root, []trees.Bucket{m.BucketOf(key)})
+	if err != nil {
+		return nil, false, err
+	}
+	i, ok := trees.FindEntry(lists[0], key)
+	if !ok {
+		return nil, false, nil
+	}
+	e := lists[0][i]
+	if e.Kind == trees.KindParts {
+		value, err := trees.ReadParts(ctx, s, root, e)
+		return value, true, err
+	}
+	objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{e.Sum})
+	return objects[e.Sum], true, err
 }
