@@ -102,6 +102,9 @@ func (g *collector) run(ctx context.Context, keep int) error {
 			return err
 		}
 	}
+	if err := g.purge(ctx, dead); err != nil { // first: without its version it could not be restored
+		return err
+	}
 	slices.Reverse(dead)
 	for chunk := range slices.Chunk(dead, multiOps) { // before their objects
 		paths := make([]string, len(chunk))
@@ -117,6 +120,18 @@ func (g *collector) run(ctx context.Context, keep int) error {
 		return nil // a version is damaged, so its objects are unknown: delete none
 	}
 	return g.sweepObjects(ctx, live)
+}
+
+// purge deletes the record of a deleted config whose version goes.
+func (g *collector) purge(ctx context.Context, dead []int64) error {
+	deleted, err := InTrash(ctx, g.s, g.root)
+	if errors.Is(err, ErrNotDeleted) || err == nil && !slices.Contains(dead, deleted.Version) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return deleteAll(ctx, g.s, g.guards, []string{trashPath(g.root)})
 }
 
 // epoch reads the znodes that the deletes check, and returns the existing versions.

@@ -3,8 +3,10 @@ package fleet
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/trees"
 )
 
 // A deleted config is restored as it was; while it is deleted, its versions stay, and
@@ -49,5 +51,36 @@ func TestDelete_Restore(t *testing.T) {
 				t.Errorf("again: got %v", err)
 			}
 		})
+	}
+}
+
+// The record of a deleted config goes after TrashKept, with its version; until then both
+// stay.
+func TestGC_PurgesTheTrash(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), newRoot(t)
+	mustPublish(t, s, path, "", map[string]string{"a": "1"})
+	d, err := Delete(soon(t), s, path, "ann", "")
+	must(t, err)
+	for n := d.Version + 1; n <= d.Version+2; n++ { // of rollouts that ended
+		write(t, s, trees.VersionPath(path, n), "unreadable")
+	}
+	for _, c := range []struct {
+		age  time.Duration
+		kept bool
+	}{{TrashKept - time.Hour, true}, {TrashKept + time.Hour, false}} {
+		r, _, err := readTrash(soon(t), s, path)
+		must(t, err)
+		r.At = time.Now().Add(-c.age)
+		_, err = s.Set(soon(t), trashPath(path), encode(r), -1)
+		must(t, err)
+		_, err = GC(soon(t), s, path, 1, nil)
+		must(t, err)
+		if _, err := InTrash(soon(t), s, path); errors.Is(err, ErrNotDeleted) == c.kept {
+			t.Errorf("after %v: %v, kept is %v", c.age, err, c.kept)
+		}
+		if _, ok, _ := s.Exists(soon(t), trees.VersionPath(path, d.Version)); ok != c.kept {
+			t.Errorf("after %v: the version is there: %v", c.age, ok)
+		}
 	}
 }
