@@ -98,8 +98,6 @@ func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 	return list, nil
 }
 
-// auditOf returns the actions that the versions, the rollouts and the freeze of a
-// config record.
 func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) {
 	var deeds []deed
 	versions, err := config.History(ctx, s, t.path)
@@ -149,8 +147,6 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 	return deeds, err
 }
 
-// auditHalts returns which hosts halted their rolling reloads, and who lifted the
-// halts.
 func auditHalts(ctx context.Context, s *session.Session) ([]deed, error) {
 	var deeds []deed
 	halted := func(h rolling.Halt) {

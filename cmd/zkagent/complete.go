@@ -30,14 +30,14 @@ const (
 	completeHosts = 2 * time.Second
 )
 
-// word describes one argument of a command that names something of the settings.
-type word struct {
+// namedArg describes one argument of a command that names something of the settings.
+type namedArg struct {
 	at    int // index of the argument; those before it are files
 	names func(*agent.Config) []string
 }
 
-// words maps commands to their arguments that name something of the settings.
-var words = map[string]word{
+// namedArgs maps commands to their arguments that name something of the settings.
+var namedArgs = map[string]namedArg{
 	"members": {0, groupNames}, "members accept": {0, groupNames}, "watch": {0, groupNames}, "resign": {0, electionNames}, "elect": {0, electionNames},
 	"render": {0, bundleNames}, "blame": {0, bundleNames}, "explain": {0, bundleNames}, "history": {0, bundleNames}, "hooks run": {0, hookNames}, "hooks log": {0, hookNames}, "fleet": {0, configNames}, "exec": {0, configNames},
 	"audit": {0, configNames}, "config get": {0, configNames}, "config diff": {0, configNames}, "config history": {0, configNames}, "config rollback": {0, configNames},
@@ -58,14 +58,14 @@ var (
 	}
 )
 
-var flagWords = map[[2]string]func(*agent.Config) []string{
+var flagNames = map[[2]string]func(*agent.Config) []string{
 	{"maint on", "service"}: serviceNames, {"maint off", "service"}: serviceNames, {"reload", "clear-halt"}: bundleNames,
 	{"events", "template"}: bundleNames, {"exec", "prefix"}: configNames,
 }
 
-// fixedWords has the complete value lists of flags, by command and flag; "" means
+// flagValues has the complete value lists of flags, by command and flag; "" means
 // every command.
-var fixedWords = map[[2]string][]string{
+var flagValues = map[[2]string][]string{
 	{"", "output"}: term.Formats, {"", "color"}: {"auto", "always", "never"},
 	{"members", "state"}: {"up", "draining", "maintenance", "down", "held"},
 	{"elect", "dialect"}: {"curator", "curator-selector", "kazoo"}, {"lock", "dialect"}: {"curator", "kazoo"},
@@ -73,10 +73,8 @@ var fixedWords = map[[2]string][]string{
 	{"dev", "hooks"}: {"run", "print"},
 }
 
-// completeNames completes the names of what the settings know, the hosts that
-// ZooKeeper knows, and the values of flags.
 func completeNames(g *globals, root *cobra.Command) {
-	for path, w := range words {
+	for path, w := range namedArgs {
 		find(root, path).ValidArgsFunction = func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 			switch {
 			case len(args) == w.at+1 && slices.Contains(takesKey, path):
@@ -97,12 +95,12 @@ func completeNames(g *globals, root *cobra.Command) {
 			return znodes(g, begun)
 		}
 	}
-	for at, names := range flagWords {
+	for at, names := range flagNames {
 		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return knownNames(g, names), cobra.ShellCompDirectiveNoFileComp
 		}))
 	}
-	for at, list := range fixedWords {
+	for at, list := range flagValues {
 		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	find(root, "fleet forget").ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

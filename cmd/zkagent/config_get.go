@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -280,10 +281,18 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if g.IsJSON() {
-				return term.PrintList(&g.Console, "versions", withRollouts(list, rollouts))
+			if !g.IsJSON() {
+				return printHistory(ctx, &g.Console, s, t, list, rollouts, patch)
 			}
-			return printHistory(ctx, &g.Console, s, t, list, rollouts, patch)
+			type entry struct {
+				config.Version
+				Rollout *versionRollout `json:"rollout,omitempty"`
+			}
+			entries := make([]entry, len(list))
+			for i, v := range list {
+				entries[i] = entry{v, rollouts[v.Number]}
+			}
+			return term.PrintList(&g.Console, "versions", entries)
 		}),
 	}
 	c.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this number of versions (0: all)")
@@ -291,14 +300,14 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 	return c
 }
 
-func printHistory(ctx context.Context, console *term.Console, s *session.Session, t target, list []config.Version, rollouts map[int64]versionRollout, patch bool) error {
+func printHistory(ctx context.Context, console *term.Console, s *session.Session, t target, list []config.Version, rollouts map[int64]*versionRollout, patch bool) error {
 	tab := &term.Table{Header: []string{"VERSION", "STATE", "TIME", "KEYS", "ROLLOUT", "BY", "MESSAGE"}}
 	for _, v := range list {
-		state := ""
+		state, rollout := "", cmp.Or(rollouts[v.Number], &versionRollout{})
 		switch {
 		case v.Active:
 			state = "in use"
-		case rollouts[v.Number].open:
+		case rollout.open:
 			state = "being rolled out"
 		case !v.Used:
 			state = "unused"
@@ -306,7 +315,7 @@ func printHistory(ctx context.Context, console *term.Console, s *session.Session
 			state = fmt.Sprintf("of v%d", v.RollbackOf)
 		}
 		tab.Add(
-			fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), rollouts[v.Number].String(),
+			fmt.Sprintf("v%d", v.Number), state, v.Time.UTC().Format(time.RFC3339), strconv.Itoa(v.Count), cmp.Or(show.Joined(" ", rollout.Name, rollout.Phase), "-"),
 			show.Joined("@", v.Author, v.Host), v.Message,
 		)
 		if !patch {

@@ -25,16 +25,16 @@ import (
 	"github.com/zkagent/zkagent/internal/web"
 )
 
-// past is the recorded history of one file or of all files of a bundle.
-type past struct {
+// fileHistory is the recorded history of one file or of all files of a bundle.
+type fileHistory struct {
 	bundle  *apply.Bundle
 	path    string // of the file; empty: all of the bundle
 	records []renderlog.Record
 }
 
-// keptOf reads the records of the bundle that makes a file. They are in the agent's
+// readHistory reads the records of the bundle that makes a file. They are in the agent's
 // state directory, with its access rights.
-func keptOf(g *globals, name string) (*past, error) {
+func readHistory(g *globals, name string) (*fileHistory, error) {
 	s, err := g.loadSettings(settings.Options{Offline: true})
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func keptOf(g *globals, name string) (*past, error) {
 		if err != nil {
 			return nil, err
 		}
-		k := &past{bundle: b, records: records}
+		k := &fileHistory{bundle: b, records: records}
 		if slices.Contains(k.paths(), path) || b.Err == nil && engine.Writes(b, path) {
 			k.path = path
 		}
@@ -78,7 +78,7 @@ func absolute(name string) string {
 }
 
 // paths are the files that the records name.
-func (k *past) paths() []string {
+func (k *fileHistory) paths() []string {
 	var list []string
 	for _, r := range k.records {
 		for _, f := range r.Files {
@@ -90,7 +90,7 @@ func (k *past) paths() []string {
 }
 
 // written returns the file as the n-th newest record wrote it.
-func (k *past) written(path string, n int) (renderlog.File, error) {
+func (k *fileHistory) written(path string, n int) (renderlog.File, error) {
 	have := 0
 	for _, r := range k.records {
 		for _, f := range r.Files {
@@ -118,7 +118,7 @@ type historyRow struct {
 }
 
 // rows are the lines of history, newest first.
-func (k *past) rows() []historyRow {
+func (k *fileHistory) rows() []historyRow {
 	rows := []historyRow{}
 	count := map[string]int{}
 	for _, r := range k.records {
@@ -147,16 +147,16 @@ directory, up to history_size for each template.`,
 		Example: "  zkagent history /etc/nginx/conf.d/upstreams.conf",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			k, err := keptOf(g, args[0])
+			k, err := readHistory(g, args[0])
 			if err != nil {
 				return err
 			}
-			return printPast(&g.Console, k.rows())
+			return printRenders(&g.Console, k.rows())
 		},
 	}
 }
 
-func printPast(console *term.Console, rows []historyRow) error {
+func printRenders(console *term.Console, rows []historyRow) error {
 	if len(rows) == 0 && !console.IsJSON() {
 		console.Say("nothing is recorded yet: the agent records what it writes")
 	}
@@ -229,7 +229,7 @@ func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 	if n < 1 {
 		return "", nil, false, usagef("%s: the newest is %s@1", ref, name)
 	}
-	k, err := keptOf(g, name)
+	k, err := readHistory(g, name)
 	if err != nil {
 		return "", nil, false, err
 	}
@@ -273,7 +273,7 @@ host, whether it is registered, flapping, held or down, since when and until whe
 			if len(args) == 2 {
 				return runBlame(c.Context(), g, args[0], blameOptions{missing: args[1]})
 			}
-			k, err := keptOf(g, args[0])
+			k, err := readHistory(g, args[0])
 			if err != nil {
 				return err
 			}
@@ -353,10 +353,10 @@ func printStory(console *term.Console, s *story) {
 	} else {
 		console.Printf("%s (template %s)\n", term.Printable(name), s.Bundle)
 	}
-	_ = printPast(console, s.Renders)
+	_ = printRenders(console, s.Renders)
 }
 
-func printDiffs(console *term.Console, k *past, n int) {
+func printDiffs(console *term.Console, k *fileHistory, n int) {
 	paths := k.paths()
 	if k.path != "" {
 		paths = []string{k.path}

@@ -252,8 +252,6 @@ func validImport(console *term.Console, r *translate.Result) error {
 
 func readImport(name string) ([]byte, error) { return files.ReadNamed(name, files.MaxSize) }
 
-// importFiles returns the files to read. Of a directory it returns the files of the
-// program.
 func importFiles(kind, path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

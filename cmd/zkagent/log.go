@@ -5,13 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 )
 
 // lateHandler passes records to a handler that is set later, because loggers are
@@ -19,17 +17,18 @@ import (
 // then.
 type lateHandler struct {
 	shared *atomic.Pointer[slog.Handler]
-	wrap   []func(slog.Handler) slog.Handler
+	wrap   wraps
 }
 
-func late(l *slog.Logger, h slog.Handler) {
-	if lh, ok := l.Handler().(*lateHandler); ok {
-		lh.shared.Store(&h)
+// wraps give a handler the attributes and groups of a logger.
+type wraps []func(slog.Handler) slog.Handler
+
+func (w wraps) around(h slog.Handler) slog.Handler {
+	for _, wrap := range w {
+		h = wrap(h)
 	}
+	return h
 }
-
-// newLateHandler returns a handler whose target [late] sets.
-func newLateHandler() *lateHandler { return &lateHandler{shared: &atomic.Pointer[slog.Handler]{}} }
 
 // target is the handler with the attributes of this logger; nil before it is
 // known.
@@ -38,11 +37,7 @@ func (h *lateHandler) target() slog.Handler {
 	if p == nil {
 		return nil
 	}
-	t := *p
-	for _, w := range h.wrap {
-		t = w(t)
-	}
-	return t
+	return h.wrap.around(*p)
 }
 
 // Enabled implements slog.Handler.
@@ -79,7 +74,7 @@ func (h *lateHandler) WithGroup(name string) slog.Handler {
 type journalHandler struct {
 	out   io.Writer
 	level slog.Leveler
-	wrap  []func(slog.Handler) slog.Handler
+	wrap  wraps
 }
 
 // Enabled implements slog.Handler.
@@ -99,10 +94,7 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return a
 	}})
-	for _, w := range h.wrap {
-		t = w(t)
-	}
-	if err := t.Handle(ctx, r); err != nil {
+	if err := h.wrap.around(t).Handle(ctx, r); err != nil {
 		return err
 	}
 	_, err := h.out.Write(b.Bytes()) // one write a line: lines do not mix
@@ -136,15 +128,6 @@ func priority(l slog.Level) string {
 	return "<7>"
 }
 
-// deviceOf is the device and inode of a file.
-func deviceOf(info fs.FileInfo) (uint64, uint64, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, 0, false
-	}
-	return uint64(st.Dev), st.Ino, true //nolint:unconvert // int32 on macOS
-}
-
 // journalSocket takes entries in the journal's own form.
 const journalSocket = "/run/systemd/journal/socket"
 
@@ -154,8 +137,9 @@ const journalSocket = "/run/systemd/journal/socket"
 // ZKAGENT_TEMPLATE=web" finds them. If the socket rejects an entry, the entry goes
 // to the line handler.
 type nativeHandler struct {
+	*journalHandler // makes the line, and is the way out
+
 	conn  net.Conn
-	line  *journalHandler // makes the line, and is the way out
 	attrs []slog.Attr
 	group string
 }
@@ -166,18 +150,13 @@ func newNativeHandler(socket string, line *journalHandler) *nativeHandler {
 	if err != nil {
 		return nil
 	}
-	return &nativeHandler{conn: conn, line: line}
-}
-
-// Enabled implements slog.Handler.
-func (h *nativeHandler) Enabled(ctx context.Context, l slog.Level) bool {
-	return h.line.Enabled(ctx, l)
+	return &nativeHandler{journalHandler: line, conn: conn}
 }
 
 // Handle implements slog.Handler.
 func (h *nativeHandler) Handle(ctx context.Context, r slog.Record) error {
 	var text bytes.Buffer
-	line := *h.line
+	line := *h.journalHandler
 	line.out = &text
 	if err := line.Handle(ctx, r); err != nil {
 		return err
@@ -198,7 +177,7 @@ func (h *nativeHandler) Handle(ctx context.Context, r slog.Record) error {
 		return true
 	})
 	if _, err := h.conn.Write(b.Bytes()); err != nil {
-		return h.line.Handle(ctx, r)
+		return h.journalHandler.Handle(ctx, r)
 	}
 	return nil
 }
@@ -257,7 +236,7 @@ func (h *nativeHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
 		n.attrs = append(n.attrs, slog.Attr{Key: h.group + a.Key, Value: a.Value})
 	}
-	n.line, _ = h.line.WithAttrs(attrs).(*journalHandler)
+	n.journalHandler, _ = h.journalHandler.WithAttrs(attrs).(*journalHandler)
 	return &n
 }
 
@@ -265,6 +244,6 @@ func (h *nativeHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h *nativeHandler) WithGroup(name string) slog.Handler {
 	n := *h
 	n.group = h.group + name + "_"
-	n.line, _ = h.line.WithGroup(name).(*journalHandler)
+	n.journalHandler, _ = h.journalHandler.WithGroup(name).(*journalHandler)
 	return &n
 }

@@ -270,8 +270,6 @@ func notNil[T any](list []T) []T {
 	return list
 }
 
-// usedMembers returns the members that the agent uses, of all its groups or of the
-// named one.
 func usedMembers(s *show.Status, args []string) (view.View, error) {
 	named := func(name, path string) bool { return len(args) == 0 || args[0] == name || args[0] == path }
 	used := func(st registry.GroupStatus) *view.Group {
@@ -298,8 +296,6 @@ func usedMembers(s *show.Status, args []string) (view.View, error) {
 	return v, nil
 }
 
-// watchMembers prints the members now and at each change, until the session or
-// the context ends.
 func watchMembers(ctx context.Context, console *term.Console, s *session.Session, list []follower, o membersOptions) error {
 	var v view.View
 	var sources []view.Source

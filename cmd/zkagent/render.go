@@ -96,8 +96,6 @@ func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions
 	return differs, errors.Join(errs...)
 }
 
-// parseBundles parses the templates of the bundles that have one of the names or make
-// one of the files.
 func parseBundles(e *apply.Engine, c *agent.Config, args []string) ([]*apply.Bundle, error) {
 	var list []*apply.Bundle
 	found := map[string]bool{}

@@ -48,8 +48,6 @@ func followRollout(ctx context.Context, g *globals, s *session.Session, t target
 	return fail(exitFailed, last.Err(), hints...)
 }
 
-// haltedHints returns the hints for a rollout that halted, or was refused after it
-// replaced a halted one.
 func haltedHints(t target, state *fleet.State) []string {
 	if state != nil && state.Phase() == fleet.PhaseRefused {
 		return []string{"hosts use different versions: \"zkagent rollout rollback " + t.name + "\" goes back, \"zkagent config publish DIR " + t.name + " --rollout --replace\" brings a better one"}
@@ -136,7 +134,7 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	f.seeDecision(state)
 	last := f.lastFrame(state)
 	over, first := fleet.Over(phase), len(f.hosts) == 0
-	events := f.newTurns(state, over)
+	events := f.newHostStates(state, over)
 	switch {
 	case f.phase == fleet.PhaseVoting && len(events) > 0 && over && decided(state): // all turns are over since the last look
 		f.newPhase(state, fleet.PhaseRolling, events[0].Time, last)
@@ -155,8 +153,6 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	f.draw(rolloutFrame(state, time.Now()))
 }
 
-// newPhase prints that a new phase has begun. last is the final bar of the previous
-// phase.
 func (f *rolloutFollower) newPhase(state *fleet.State, phase string, at time.Time, last string) {
 	if phase == f.phase {
 		return
@@ -220,9 +216,9 @@ func (f *rolloutFollower) seeDecision(state *fleet.State) {
 	f.notify(e)
 }
 
-// newTurns returns the turns of hosts that were not printed yet. Turns after
+// newHostStates returns the turns of hosts that were not printed yet. Turns after
 // state.Whole wait for the next look, unless all is set.
-func (f *rolloutFollower) newTurns(state *fleet.State, all bool) []rolloutEvent {
+func (f *rolloutFollower) newHostStates(state *fleet.State, all bool) []rolloutEvent {
 	var events []rolloutEvent
 	for _, id := range state.All() {
 		r := state.Hosts[id]

@@ -85,7 +85,7 @@ reloads what uses the files, and runs hooks where they belong.`,
 	root.SetCompletionCommandGroupID("other")
 	root.InitDefaultCompletionCmd("completion")
 	addExamples(root)
-	addWords(root)
+	addAliases(root)
 	completeNames(g, root)
 	explainUsage(root)
 	return root
@@ -135,7 +135,7 @@ var (
 	}
 )
 
-func addWords(root *cobra.Command) {
+func addAliases(root *cobra.Command) {
 	for path, list := range aliases {
 		find(root, path).Aliases = list
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,7 +31,8 @@ The agent resumes the session that a previous process left in the state director
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			level := &slog.LevelVar{}
-			logger := slog.New(newLateHandler())
+			handler := &lateHandler{shared: &atomic.Pointer[slog.Handler]{}}
+			logger := slog.New(handler)
 			s, err := g.loadSettings(settings.Options{Logger: logger})
 			if err != nil {
 				return err
@@ -38,7 +40,8 @@ The agent resumes the session that a previous process left in the state director
 			cfg := s.Config
 			setLevel(level, cfg.Log.Level, g.verbose)
 			// From now on, the loggers that were created with the settings write.
-			late(logger, logHandler(&g.Console, cfg.Log.Format, level))
+			output := logHandler(&g.Console, cfg.Log.Format, level)
+			handler.shared.Store(&output)
 			cfg.Version = buildVersion()
 			cfg.Load = func() (agent.Config, error) { return reloadSettings(g, logger, level) }
 			a, err := agent.New(cfg)
@@ -131,8 +134,8 @@ func journal(w io.Writer) bool {
 	if err != nil {
 		return false
 	}
-	dev, ino, ok := deviceOf(info)
-	return ok && env == fmt.Sprintf("%d:%d", dev, ino)
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && env == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
 // settled is the time after which an agent has finished its start-up work.

@@ -133,8 +133,6 @@ func watchTests(ctx context.Context, g *globals, args []string, match *regexp.Re
 	return nil
 }
 
-// testFiles returns the test files that the arguments name; without arguments,
-// those beside the settings.
 func testFiles(g *globals, args []string) ([]string, error) {
 	if len(args) == 0 {
 		for _, p := range g.configPaths() {

@@ -120,8 +120,6 @@ func joinBelow(root, rel string) string {
 	return session.JoinPath(root, rel)
 }
 
-// treeChanged prints a batch of changes, or gives it to the command, one JSON
-// object a line.
 func treeChanged(ctx context.Context, console *term.Console, root string, zxid int64, changes []treeChange, command []string) error {
 	if len(command) > 0 {
 		return runOnChange(ctx, console, command, root, zxid, changes...)

@@ -13,8 +13,6 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// identityRow is one line of "zk whoami": an identity, or our permissions on a
-// path.
 type identityRow struct {
 	Scheme      string `json:"scheme,omitempty"`
 	ID          string `json:"id,omitempty"`

@@ -174,8 +174,6 @@ func hintNearby(ctx context.Context, s *session.Session, path string, err error)
 	return noZnode(ctx, s, path)
 }
 
-// noZnode returns the error of a missing path, with the znodes that exist beside
-// it.
 func noZnode(ctx context.Context, s *session.Session, path string) error {
 	return nearby(ctx, s, path, fmt.Errorf("there is no znode %s", path))
 }
@@ -185,8 +183,6 @@ func noConfig(ctx context.Context, s *session.Session, path string) error {
 	return nearby(ctx, s, path, fmt.Errorf("there is no config at %s", path))
 }
 
-// nearby adds to the error of a missing path a hint with the znodes that exist
-// beside it.
 func nearby(ctx context.Context, s *session.Session, path string, missing error) error {
 	for dir := path; dir != "/"; {
 		dir, _ = session.SplitPath(dir)

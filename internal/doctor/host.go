@@ -63,8 +63,6 @@ func (d *doctor) destination(about string, f files.File) {
 	}
 }
 
-// commands finds out whether the programs of checks, reloads and hooks can be
-// executed.
 func (d *doctor) commands() {
 	for _, b := range d.cfg.Bundles {
 		about := "template " + b.Name

@@ -26,8 +26,6 @@ type OpenZnode struct {
 	Version int32 // of the ACL
 }
 
-// openPerms returns the permissions besides reading that an ACL gives to every
-// client.
 func openPerms(acl []session.ACL) int32 {
 	var perms int32
 	for _, a := range acl {

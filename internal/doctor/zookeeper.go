@@ -255,8 +255,6 @@ func (d *doctor) chrootHint(err error) {
 	}
 }
 
-// acl checks that an ACL lets us create children where we need to. It returns false
-// if not.
 func (d *doctor) acl(s *session.Session, about string, n need, acl []session.ACL, ids []session.Identity) bool {
 	ours := s.Permissions(acl, ids)
 	switch {
@@ -314,8 +312,6 @@ func unitStateDir(root string) string {
 	return ""
 }
 
-// stateDir checks the directory that keeps the session and the last known good
-// state.
 func (d *doctor) stateDir() {
 	dir := cmp.Or(d.cfg.StateDir, unitStateDir("/"))
 	if dir == "" {

@@ -111,8 +111,6 @@ func (s *Server) rolloutsPage(r *http.Request, _ *show.Status) any {
 	return c
 }
 
-// readChanges reads the newest rollouts and versions of every tree that this agent
-// follows.
 func (s *Server) readChanges(ctx context.Context) (changes, error) {
 	zk, err := s.Source.Session(ctx)
 	if err != nil {

@@ -108,8 +108,6 @@ func (p *pageServer) run(ctx context.Context) {
 	}
 }
 
-// apply opens the listener that the settings want and closes the former one; it
-// reports whether all is as they want it.
 func (p *pageServer) apply(ctx context.Context) bool {
 	want := ""
 	if c := p.s.Source.HTTP(); c != nil {
@@ -219,7 +217,9 @@ func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
-		if host := hostOf(r.Host); !slices.Contains(own, host) && !s.hostAllowed(host) {
+		host := hostOf(r.Host)
+		named := func(name string) bool { return strings.EqualFold(name, host) }
+		if c := s.Source.HTTP(); !slices.Contains(own, host) && (c == nil || !slices.ContainsFunc(c.Hosts, named)) {
 			http.Error(w, "this name is not one of the agent's; add it to http.hosts", http.StatusForbidden)
 			return
 		}
@@ -236,11 +236,6 @@ func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func (s *Server) hostAllowed(host string) bool {
-	c := s.Source.HTTP()
-	return c != nil && slices.ContainsFunc(c.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 // hostOf is the name in a Host header, without port and brackets.

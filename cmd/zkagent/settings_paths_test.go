@@ -14,9 +14,9 @@ import (
 	"github.com/zkagent/zkagent/template"
 )
 
-// doorsSettings are two settings files in two directories, each with a file
+// twoDirectories are two settings files in two directories, each with a file
 // "x" beside it.
-var doorsSettings = map[string]string{
+var twoDirectories = map[string]string{
 	"a/x": "x of a", "b/x": "x of b",
 	"a/a.hcl": `
 agent { id = "host1" }
@@ -110,7 +110,7 @@ func newDoors(t *testing.T, bundle, keys string) doors {
 	if keys == "" {
 		keys = "{}"
 	}
-	files := maps.Clone(doorsSettings)
+	files := maps.Clone(twoDirectories)
 	files["data.yaml"] = "configs: {web: {port: \"80\"}, keys: " + keys + "}"
 	for name, text := range files {
 		path := filepath.Join(d.dir, name)
