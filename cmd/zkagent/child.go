@@ -15,7 +15,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/term"
-	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -46,38 +45,44 @@ const killAfter = 10 * time.Second
 // this process has died. So the command is gone before another process can get the
 // hold.
 func runHeld(ctx context.Context, g *globals, h heldCommand, args []string) error {
-	signals, done := passSignals()
-	defer done()
+	fence := strconv.FormatInt(h.fence, 10)
+	env := append(os.Environ(), "ZKAGENT_FENCE="+fence, "ZKAGENT_TERM="+fence, "ZKAGENT_LOCK_EXPIRES="+h.s.Lease().UTC().Format(time.RFC3339Nano))
+	// The lease leaves a third of the timeout; the child must be gone well within it.
+	command := proc.Command{Args: args, Env: append(env, h.env...), Grace: min(proc.DefaultGrace, h.s.Timeout()/5)}
+	return attached(ctx, g, h, proc.Guard{Lease: h.s.Lease, Every: h.s.Timeout() / 12}, command)
+}
+
+// attached runs the command of a hold on our terminal until it ends or the context of
+// the hold does. From here on, signals go to the command.
+func attached(ctx context.Context, g *globals, h heldCommand, guard proc.Guard, command proc.Command) error {
+	signals := make(chan os.Signal, 16) // size 16: a person presses no more keys meanwhile
+	signal.Notify(signals, passedOn...)
+	defer signal.Stop(signals)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// From here on, pass signals to the command and end when it ends.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
+	stop := context.AfterFunc(h.ctx, func() {
+		if cause := context.Cause(h.ctx); !isSignal(cause) {
+			cancel(cause)
+		}
+	})
 	defer stop()
 	dir, err := os.Getwd()
+	command.Dir = dir
 	if err != nil {
-		dir = "/"
+		command.Dir = "/"
 	}
-	lease := h.s.Lease()
-	env := append(os.Environ(), "ZKAGENT_FENCE="+strconv.FormatInt(h.fence, 10), "ZKAGENT_TERM="+strconv.FormatInt(h.fence, 10),
-		"ZKAGENT_LOCK_EXPIRES="+lease.UTC().Format(time.RFC3339Nano))
-	guard := proc.Guard{Lease: h.s.Lease, Every: h.s.Timeout() / 12}
-	r, err := guard.RunAttached(ctx, proc.Command{
-		Args: args, Dir: dir, Env: append(env, h.env...),
-		// The lease leaves a third of the timeout; the child must be gone well within it.
-		Grace: min(proc.DefaultGrace, h.s.Timeout()/5),
-	}, childStreams(&g.Console, signals, cmp.Or(h.killAfter, killAfter)))
-	return childError(ctx, g, h, args, r, err)
-}
-
-// passSignals returns a channel with the signals for a command. Call the returned
-// function when the command has ended.
-func passSignals() (<-chan os.Signal, func()) {
-	signals := make(chan os.Signal, 16) // size 16: a person presses no more keys meanwhile
-	signal.Notify(signals, passedOn...)
-	return signals, func() { signal.Stop(signals) }
+	streams := childStreams(&g.Console, signals, cmp.Or(h.killAfter, killAfter))
+	if h.s == nil && g.IsJSON() {
+		streams.Out = streams.Err // standard output is for the document
+	}
+	r, err := guard.RunAttached(own, command, streams)
+	if h.s == nil && own.Err() != nil {
+		return context.Cause(own)
+	}
+	return childError(own, g, h, command.Args, r, err)
 }
 
 // freeLease is the longest time that a command without a hold outlives a killed
@@ -87,30 +92,8 @@ const freeLease = time.Hour
 // runFree runs a command like runHeld, but without a hold. The command ends by
 // itself or with ctx. Signals go to the command.
 func runFree(ctx context.Context, g *globals, args []string) error {
-	signals, done := passSignals()
-	defer done()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); !isSignal(cause) {
-			cancel(cause)
-		}
-	})
-	defer stop()
-	dir, _ := os.Getwd()
 	guard := proc.Guard{Lease: func() time.Time { return time.Now().Add(freeLease) }, Every: freeLease / 12}
-	streams := childStreams(&g.Console, signals, killAfter)
-	if g.IsJSON() {
-		streams.Out = streams.Err // standard output is for the document
-	}
-	r, err := guard.RunAttached(own, proc.Command{Args: args, Dir: dir, Env: os.Environ(), Grace: proc.DefaultGrace}, streams)
-	if own.Err() != nil {
-		return context.Cause(own)
-	}
-	return childError(own, g, heldCommand{ctx: own}, args, r, err)
+	return attached(ctx, g, heldCommand{ctx: ctx}, guard, proc.Command{Args: args, Env: os.Environ(), Grace: proc.DefaultGrace})
 }
 
 // passedOn lists the signals that we pass to a command. CONT means that the shell
@@ -167,15 +150,6 @@ func childError(ctx context.Context, g *globals, h heldCommand, args []string, r
 func isSignal(err error) bool {
 	_, ok := errors.AsType[signalError](err)
 	return ok
-}
-
-// releaseHold releases a hold, even after an interrupt.
-func releaseHold(ctx context.Context, console *term.Console, h *recipe.Hold) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := h.Release(ctx); err != nil && !errors.Is(err, recipe.ErrNotHeld) {
-		console.Warnf("%v; it is gone with the session", err)
-	}
 }
 
 // commandAfter splits "NAME -- CMD ARG..." at the dashes.

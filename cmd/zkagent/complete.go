@@ -104,7 +104,11 @@ func completeNames(g *globals, root *cobra.Command) {
 		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))
 	}
 	find(root, "fleet forget").ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return goneHosts(g), cobra.ShellCompDirectiveNoFileComp
+		return asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
+			hosts, err := fleet.Agents(ctx, s)
+			hosts = slices.DeleteFunc(hosts, func(h fleet.HostStatus) bool { return !show.Gone(h.Health) })
+			return namesOf(hosts, func(h *fleet.HostStatus) string { return h.ID }), err
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -125,14 +129,6 @@ func asked(g *globals, list func(context.Context, *session.Session, *agent.Confi
 		return err
 	})
 	return found
-}
-
-func goneHosts(g *globals) []string {
-	return asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
-		hosts, err := fleet.Agents(ctx, s)
-		hosts = slices.DeleteFunc(hosts, func(h fleet.HostStatus) bool { return !show.Gone(h.Health) })
-		return namesOf(hosts, func(h *fleet.HostStatus) string { return h.ID }), err
-	})
 }
 
 const completedMost = 1000

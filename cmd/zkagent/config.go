@@ -161,6 +161,17 @@ func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (fleet.Pub
 	return cfg, nil
 }
 
+// run runs fn with the config of the name and what the flags say about its publisher.
+func (p *publishFlags) run(g *globals, c *cobra.Command, name string, fn func(context.Context, *session.Session, target, fleet.PublishConfig) error) error {
+	return withConfig(c.Context(), g, name, func(ctx context.Context, s *session.Session, t target) error {
+		cfg, err := p.config(g, c, t)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, s, t, cfg)
+	})
+}
+
 // sourceAndTarget returns the two arguments DIR|FILE NAME|PATH. It accepts the
 // other order if only that makes sense.
 func sourceAndTarget(args []string) (string, string) {

@@ -21,7 +21,6 @@ import (
 )
 
 func newConfigEditCommand(g *globals) *cobra.Command {
-	var p publishFlags
 	var pipe pipeline
 	c := &cobra.Command{
 		Use: "edit NAME|PATH [KEY]", Short: "Edit one key in $EDITOR, look at the difference, and publish it",
@@ -32,22 +31,14 @@ somebody else publishes meanwhile, the command publishes nothing. It keeps an ed
 that it does not publish in a file.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := pipe.check(c); err != nil {
-				return err
-			}
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				cfg, err := p.config(g, c, t)
-				if err != nil {
-					return err
-				}
-				if err = refusePipeline(ctx, s, t, &pipe); err != nil {
+			return pipe.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
+				if err := refusePipeline(ctx, s, t, &pipe); err != nil {
 					return err // fail before the user edits in vain
 				}
 				return editConfig(ctx, g, s, t, cfg, &pipe, args[1:])
 			})
 		},
 	}
-	p.add(c)
 	pipe.add(c)
 	return c
 }

@@ -22,12 +22,15 @@ import (
 // or by votes and a few at a time. Every command that publishes has these flags, so
 // that no command bypasses rollouts.
 type pipeline struct {
+	publishFlags
+
 	roll      strategyFlags
 	emergency bool
 	replace   bool
 }
 
 func (p *pipeline) add(c *cobra.Command) {
+	p.publishFlags.add(c)
 	f := c.Flags()
 	f.BoolVar(&p.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time")
 	f.BoolVar(&p.emergency, "emergency", false, "publish although a rollout is open, to all hosts at once; asks for the config's name unless --yes")
@@ -35,12 +38,15 @@ func (p *pipeline) add(c *cobra.Command) {
 	p.roll.add(f)
 }
 
-// check rejects flags that do not go together.
-func (p *pipeline) check(c *cobra.Command) error {
+// run is that of publishFlags, and rejects flags that do not go together.
+func (p *pipeline) run(g *globals, c *cobra.Command, name string, fn func(context.Context, *session.Session, target, fleet.PublishConfig) error) error {
 	if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
 		return usagef("use --emergency without --rollout, and --replace with it")
 	}
-	return p.roll.onlyWithRollout(c)
+	if err := p.roll.onlyWithRollout(c); err != nil {
+		return err
+	}
+	return p.publishFlags.run(g, c, name, fn)
 }
 
 // onlyWithRollout rejects the flags of a strategy without a rollout. A user who

@@ -13,7 +13,6 @@ import (
 )
 
 func newConfigPublishCommand(g *globals) *cobra.Command {
-	var p publishFlags
 	var pipe pipeline
 	c := &cobra.Command{
 		Use: "publish DIR|FILE NAME|PATH", Short: "Publish a directory as a config: each file is a key",
@@ -35,14 +34,8 @@ the same, with the usual checks: it ends the rollout, and all hosts change at on
 		if (dir == "-") != (key != "") {
 			return usagef("the source - and --key belong together")
 		}
-		if err := pipe.check(c); err != nil {
-			return err
-		}
-		return withConfig(c.Context(), g, name, func(ctx context.Context, s *session.Session, t target) error {
-			cfg, err := p.config(g, c, t)
-			if err != nil {
-				return err
-			}
+		return pipe.run(g, c, name, func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
+			var err error
 			if dir == "-" {
 				err = setKey(ctx, &g.Console, s, t, key, &cfg)
 			} else {
@@ -54,7 +47,6 @@ the same, with the usual checks: it ends the rollout, and all hosts change at on
 			return sendPipeline(ctx, g, s, t, cfg, &pipe)
 		})
 	}
-	p.add(c)
 	pipe.add(c)
 	return c
 }
@@ -123,13 +115,9 @@ rollout rollback" does that at full width, and ends a rollout that is open.`,
 			if err := roll.onlyWithRollout(c); err != nil {
 				return err
 			}
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				cfg, err := p.config(g, c, t)
-				if err != nil {
-					return err
-				}
+			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				if roll.rollout {
-					if err = refusePipeline(ctx, s, t, &pipeline{}); err != nil {
+					if err := refusePipeline(ctx, s, t, &pipeline{}); err != nil {
 						return err // "zkagent rollout rollback" ends the open rollout
 					}
 					return rollBack(ctx, g, s, t, cfg, int64(to), &roll)
@@ -155,11 +143,7 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "convert NAME|PATH", Short: "Give a flat tree versions", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				cfg, err := p.config(g, c, t)
-				if err != nil {
-					return err
-				}
+			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				cfg.Layout = config.LayoutAuto
 				r, err := fleet.Convert(ctx, s, cfg, keep)
 				if err != nil {
@@ -201,19 +185,11 @@ func newConfigExportCommand(g *globals) *cobra.Command {
 }
 
 func newConfigImportCommand(g *globals) *cobra.Command {
-	var p publishFlags
 	var pipe pipeline
 	c := &cobra.Command{
 		Use: "import FILE.tar|- NAME|PATH", Short: "Publish an archive that export wrote", Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := pipe.check(c); err != nil {
-				return err
-			}
-			return withConfig(c.Context(), g, args[1], func(ctx context.Context, s *session.Session, t target) error {
-				cfg, err := p.config(g, c, t)
-				if err != nil {
-					return err
-				}
+			return pipe.run(g, c, args[1], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				archive, err := g.openInput(args[0])
 				if err != nil {
 					return err
@@ -226,7 +202,6 @@ func newConfigImportCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	p.add(c)
 	pipe.add(c)
 	return c
 }

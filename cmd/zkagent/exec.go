@@ -76,7 +76,11 @@ func execCommand(ctx context.Context, g *globals, command []string, o execOption
 			if err != nil {
 				return err
 			}
-			env = merged(env, vars)
+			for _, v := range vars {
+				name, _, _ := strings.Cut(v, "=")
+				env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+				env = append(env, v)
+			}
 		}
 		return nil
 	})
@@ -141,14 +145,4 @@ func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error)
 		return bad == nil
 	})
 	return list, bad
-}
-
-// merged replaces existing variables and adds the others.
-func merged(env, vars []string) []string {
-	for _, v := range vars {
-		name, _, _ := strings.Cut(v, "=")
-		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
-		env = append(env, v)
-	}
-	return env
 }

@@ -104,7 +104,13 @@ func runLock(ctx context.Context, g *globals, name string, command []string, o l
 		if err != nil {
 			return err
 		}
-		defer releaseHold(ctx, &g.Console, h)
+		defer func() { // even after an interrupt
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			if err := h.Release(ctx); err != nil && !errors.Is(err, recipe.ErrNotHeld) {
+				g.Warnf("%v; it is gone with the session", err)
+			}
+		}()
 		if o.fence != "" {
 			if err := os.WriteFile(o.fence, []byte(strconv.FormatInt(h.Fence(), 10)+"\n"), 0o600); err != nil {
 				return fail(exitFailed, fmt.Errorf("write fence: %w", err))

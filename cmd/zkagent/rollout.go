@@ -265,11 +265,7 @@ func newRolloutRollbackCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "rollback NAME|PATH", Short: "Bring back the content of the version before, on every host", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				cfg, err := p.config(g, c, t)
-				if err != nil {
-					return err
-				}
+			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				return rollBack(ctx, g, s, t, cfg, int64(to), &flags)
 			})
 		},

@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"internal/show":           {"view", "config", "registry", "fleet", "internal/condition", "internal/hook", "internal/program", "internal/term"},
 	"internal/web": {
 		"internal/rolling", "internal/blame", "internal/show", "internal/term", "recipe",
-		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event", "internal/hook",
+		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event",
 	},
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",

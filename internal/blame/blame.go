@@ -192,7 +192,12 @@ func (r *report) describe(ctx context.Context, origins Origins) {
 				keys[v.Name] = append(keys[v.Name], i)
 			}
 		case template.ValueKeys:
-			r.prefix(v)
+			if t, ok := r.view.Tree(v.Name); ok {
+				t.Walk(v.Path, func(string, view.Key) bool { v.Count++; return true })
+				if t.Layout == config.LayoutVersioned {
+					v.Version = t.Generation
+				}
+			}
 		case template.ValueVersion:
 			if t, ok := r.view.Tree(v.Name); ok {
 				v.Version = t.Generation
@@ -229,15 +234,6 @@ func (r *report) key(v *Value) bool {
 		v.Time = &at
 	}
 	return t.Layout == config.LayoutVersioned && t.Generation > 0
-}
-
-func (r *report) prefix(v *Value) {
-	if t, ok := r.view.Tree(v.Name); ok {
-		t.Walk(v.Path, func(string, view.Key) bool { v.Count++; return true })
-		if t.Layout == config.LayoutVersioned {
-			v.Version = t.Generation
-		}
-	}
 }
 
 func (r *report) member(v *Value) {

@@ -91,23 +91,18 @@ func (d *doctor) result(level, check, about string, err error, text string) bool
 // on. It also returns the settings as far as it could load them, or nil.
 func Examine(ctx context.Context, o *Options) ([]Finding, *settings.Settings) {
 	d := &doctor{o: o}
-	d.examine(ctx)
-	return d.list, d.loaded
-}
-
-func (d *doctor) examine(ctx context.Context) {
 	d.add(LevelOK, "version", "", fmt.Sprintf("zkagent %s, %s, %s/%s", d.o.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
 	d.settings()
 	d.agent(ctx)
 	d.zooKeeper(ctx)
-	if d.cfg == nil {
-		return
+	if d.cfg != nil {
+		d.dns(ctx)
+		d.stateDir()
+		d.destinations()
+		d.commands()
+		d.systemd(ctx)
 	}
-	d.dns(ctx)
-	d.stateDir()
-	d.destinations()
-	d.commands()
-	d.systemd(ctx)
+	return d.list, d.loaded
 }
 
 func (d *doctor) settings() {

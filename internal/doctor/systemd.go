@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 )
 
@@ -71,17 +70,6 @@ func jobs(args []string) []unitVerb {
 			}
 			list = append(list, unitVerb{verb, a})
 		}
-	}
-	return list
-}
-
-func commandsOf(b apply.Config) []command.Command {
-	var list []command.Command
-	if b.Check != nil && b.Check.Command.Set() {
-		list = append(list, b.Check.Command)
-	}
-	if b.Reload != nil && b.Reload.Command.Set() {
-		list = append(list, b.Reload.Command)
 	}
 	return list
 }

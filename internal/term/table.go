@@ -85,7 +85,7 @@ func (c *Console) PrintDiff(text string) error {
 	for line := range strings.Lines(text) {
 		body := strings.TrimSuffix(line, "\n")
 		if IsTerminal(c.Out) {
-			body = printableLine(body)
+			body = printable(body, '\t')
 		}
 		code := ""
 		switch {
@@ -102,13 +102,4 @@ func (c *Console) PrintDiff(text string) error {
 		b.WriteString(c.Colored(c.Out, code, body) + "\n")
 	}
 	return c.write(c.Out, b.Bytes())
-}
-
-// printableLine is Printable, with tabs left alone.
-func printableLine(s string) string {
-	parts := strings.Split(s, "\t")
-	for i := range parts {
-		parts[i] = Printable(parts[i])
-	}
-	return strings.Join(parts, "\t")
 }

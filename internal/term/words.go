@@ -14,12 +14,17 @@ import (
 
 // Printable replaces what could move the cursor or break the columns: names
 // and data in ZooKeeper are written by others.
-func Printable(s string) string {
+func Printable(s string) string { return printable(s, ' ') }
+
+// printable is Printable with a character in place of each tab.
+func printable(s string, tab rune) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\t' || r == '\n' {
+		switch {
+		case r == '\t':
+			return tab
+		case r == '\n':
 			return ' '
-		}
-		if !unicode.IsPrint(r) {
+		case !unicode.IsPrint(r):
 			return '?'
 		}
 		return r
