@@ -297,7 +297,7 @@ type facts struct {
 	place             place
 	text              string // as the template spells it
 	isRange, hasElse  bool
-	assigned          []string // variables that its lists set
+	assigned          []string // variables that it sets
 	touches           bool     // its lists may change a map
 	breaks, continues bool     // its lists hold a break or continue of the loop around it
 	lacks             [2]bool  // the list and the else hold the literal text that is looked for
@@ -319,7 +319,7 @@ func (tr *tracer) factsOf(n parse.Node, b *parse.BranchNode) *facts {
 	}
 	f := &facts{
 		place: tr.t.at(n), text: text, isRange: n.Type() == parse.NodeRange, hasElse: b.ElseList != nil,
-		assigned: append(assigned(b.List), assigned(b.ElseList)...), lacks: [2]bool{tr.holds(b.List), tr.holds(b.ElseList)},
+		assigned: assigned(n), lacks: [2]bool{tr.holds(b.List), tr.holds(b.ElseList)},
 	}
 	for _, list := range []*parse.ListNode{b.List, b.ElseList} {
 		inspect(list, func(n parse.Node) {

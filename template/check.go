@@ -91,9 +91,9 @@ func (c *checker) list(list *parse.ListNode, e *env) {
 
 // assigned are the variables that a list gives new values to: what they are
 // afterwards is not known.
-func assigned(list *parse.ListNode) []string {
+func assigned(below parse.Node) []string {
 	var names []string
-	inspect(list, func(n parse.Node) {
+	inspect(below, func(n parse.Node) {
 		if p, ok := n.(*parse.PipeNode); ok && p.IsAssign {
 			for _, d := range p.Decl {
 				names = append(names, d.Ident[0])
