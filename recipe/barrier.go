@@ -10,17 +10,9 @@ import (
 
 // The barrier.
 //
-//	<path>    persistent; while it exists the barrier is closed
-//
 // Steps (ZooKeeper Recipes, "Barriers"; Apache Curator's DistributedBarrier): a
 // waiter asks whether the znode exists and sets a watch. It asks again each time
 // the watch fires, until the znode does not exist.
-//
-// Guarantees: Wait returns only after it has read that the znode is absent. It
-// reads from a server that has seen every Close before Wait was called. A server
-// that lags, a reconnect or a change of the data does not open the barrier. Not
-// guaranteed: that a waiter notices every opening. It misses one that ends before
-// it has read.
 
 // Barrier makes callers of Wait wait while it is closed.
 type Barrier struct {

@@ -13,18 +13,11 @@ import (
 
 // The counter.
 //
-//	<path>                        data = the value
-//	<path>-ops/_c_<uuid>          ephemeral, our marker (rule of lost replies)
-//
 // The value is eight bytes, big-endian (Apache Curator's DistributedAtomicLong,
 // the default), four (Curator's SharedCount, and kazoo's Counter with
 // support_curator), or decimal text (kazoo's Counter).
 //
 // Steps: those of [Value]; when another client was first, read again.
-//
-// Guarantees: every Add is applied exactly once, or returns an error. The error
-// matches session.ErrUnknown when the Add may have been applied; that happens only
-// when the session ended. The limits are those of [Value].
 
 // Layouts of a counter, for CounterConfig.Dialect.
 const (

@@ -40,6 +40,6 @@
 // and before it acts. No lock service can provide that. Use the fence.
 //
 // Where other clients may share a path, the layout is that of Apache Curator or
-// kazoo. The top of each file describes the layout, the steps, their source and
-// their limits.
+// kazoo. docs/recipes.md has the layouts, and what each recipe guarantees and what not.
+// The top of each file describes the steps and their source.
 package recipe

@@ -14,23 +14,12 @@ import (
 
 // The double barrier: N members begin together and end together.
 //
-//	<path>/<uuid>            ephemeral, one per member
-//	<path>/_c_<uuid>-<id>    the same for a member with an id
-//	<path>/ready             persistent, made when the members are N
-//
 // Steps (ZooKeeper Recipes, "Double Barriers"; the layout of Apache Curator and
 // kazoo). To enter, a member watches whether ready exists, creates its znode, and
 // counts the members, without ready. It creates ready when there are N; otherwise it
 // waits for ready. To leave, the member with the lowest name waits for the highest.
 // The others delete their znodes and wait for the lowest. The last one deletes ready with
 // its own znode.
-//
-// Guarantees: one multi checks N members and creates ready, so members enter only
-// if N were there in one instant. A member that dies inside releases the rest. A
-// member that gives up removes itself. Not guaranteed: that the path can be used
-// again. One path is one round, because a leftover ready lets members of Curator and
-// kazoo enter at once. Use another path for the next round, by custom
-// <path>/<round>. More than N members may enter; all of them leave together.
 
 // DoubleBarrierConfig describes a double barrier.
 type DoubleBarrierConfig struct {

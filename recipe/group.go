@@ -13,17 +13,9 @@ import (
 
 // Group membership.
 //
-//	<path>/<id>    ephemeral, one per member (Apache Curator's GroupMember)
-//
 // Steps (ZooKeeper Recipes, "Group Membership"): a member keeps its znode (see
 // [Node]). A reader keeps a copy of the group: it lists the children with a watch, reads
 // those that are new, and lists again when the watch fires.
-//
-// Guarantees: Follow reports the newest membership, and never the same one twice in
-// a row. It leaves out a member that vanishes between the list and the read. Not
-// guaranteed: that Follow sees every membership. It reads the data of a member when
-// the member joins, and does not follow later changes. kazoo's Party is not a group: its
-// children have random names, and the id of a member is their data.
 
 // Group is a set of members at a path.
 type Group struct {
@@ -90,7 +82,7 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 			}
 			return true
 		})
-		if first || !slices.EqualFunc(members, next, sameMember) {
+		if first || !slices.EqualFunc(members, next, func(a, b Member) bool { return a.ID == b.ID && a.Czxid == b.Czxid }) {
 			first, members = false, next
 			up(members)
 		}
@@ -103,5 +95,3 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 		}
 	}
 }
-
-func sameMember(a, b Member) bool { return a.ID == b.ID && a.Czxid == b.Czxid }

@@ -10,18 +10,10 @@ import (
 
 // The lock.
 //
-//	<path>/_c_<uuid>-lock-<sequence>     ephemeral sequential (Apache Curator)
-//	<path>/<32 hex>__lock__<sequence>    the same in kazoo's dialect
-//
 // Steps (ZooKeeper Recipes, "Locks"; Hunt and others, Simple Locks without Herd
 // Effect): create; list; when we are first, the lock is ours; otherwise wait for the
 // nearest predecessor and list again. An uncontended lock costs three requests,
 // including the delete.
-//
-// Guarantees: among clients whose sessions the ensemble keeps, one holder at a
-// time, in the order of arrival. One release wakes one waiter. An Acquire that
-// returns an error leaves nothing behind. Not guaranteed: that a holder which pauses
-// past its lease has stopped when the next one begins. The fence is for that.
 
 // LockConfig describes a lock.
 type LockConfig struct {

@@ -13,12 +13,6 @@ import (
 
 // The queue with ids and the delay queue.
 //
-//	<path>/queue-|<id>|<sequence>       persistent sequential (Apache Curator's DistributedIdQueue)
-//	<path>/queue-|<time>|<sequence>     the same (Curator's DistributedDelayQueue)
-//	<path>-taken/queue-|...|<sequence>  ephemeral, the claim of a reserved item
-//	<path>-ops/_c_<uuid>                ephemeral, our marker (rule of lost replies)
-//	<path>-dead/qn-<sequence>           persistent sequential, items reserved too often
-//
 // The time is when the item may be taken: milliseconds since 1970, in hexadecimal. A
 // znode holds one message in Curator's frame:
 //
@@ -27,12 +21,6 @@ import (
 // Steps: as in [Queue]. The delay queue delivers in the order of time. It uses a list
 // once. A waiting consumer also waits until the first item is due, by its own clock.
 // Remove lists and deletes the items of an id.
-//
-// Guarantees and limits are those of [Queue], with these orders. Claims are where a
-// Curator queue with the lock path <path>-taken keeps them, and each honours the
-// other's. A Curator queue without a lock path ignores claims. Not guaranteed: that a
-// consumer with a fast clock does not take an item early. A consumer skips and logs a
-// znode with several messages (Curator's putMulti).
 
 // messageVersion begins the data of an item.
 const (

@@ -15,10 +15,6 @@ import (
 //
 // Steps (Apache Curator, "Multi Shared Lock"): acquire the locks one after another in
 // the order of their paths; if one fails, release those that are held.
-//
-// Guarantees: two multi-locks never wait for each other in a circle, because both
-// follow the same order. All locks are held, or none. Not guaranteed: that all are
-// acquired in one instant.
 
 // Acquirer is one part of a multi-lock: a [Lock], the reader or writer of an
 // [RWLock], or a [Semaphore].

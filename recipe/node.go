@@ -14,10 +14,6 @@ import (
 // The persistent node: a znode that is made again, whatever happens to it, for as
 // long as its owner wants it.
 //
-//	<path>                          ephemeral, container, or with a TTL
-//	<dir>/_c_<uuid>-<name><sequence>   of a sequential one
-//	<path><sequence>                ephemeral sequential, of a NodeSequence
-//
 // Steps (Apache Curator's PersistentNode, with the ownership rules of this
 // module): read the znode, decide what is wanted, make it so, watch, and read again.
 // What Run does with an existing znode depends on its owner. It keeps a znode of this
@@ -37,14 +33,6 @@ import (
 // gets a new name each time. Run writes a node with a TTL again after each third of the
 // TTL. The node outlives a session by the TTL: a node at <path>/touch is Curator's
 // PersistentTtlNode of <path>.
-//
-// Guarantees: within a session the znode exists, with the wanted data, except for the
-// moments after another client deleted it. A reconnect alone writes nothing. Run never
-// deletes a znode of another live session. It makes a znode that another client keeps
-// deleting or changing again with a growing delay. After Run has returned, the znode
-// is deleted, unless the session ended before or the configuration says Keep. The
-// server deletes containers and znodes with a TTL. Not guaranteed: that a persistent
-// sequential znode goes when its process dies.
 
 // NodeConfig describes a persistent node.
 type NodeConfig struct {

@@ -12,23 +12,12 @@ import (
 
 // The priority queue.
 //
-//	<path>/entry-<PPP>-<sequence>           persistent sequential (kazoo's Queue)
-//
-// and, for queues that are reserved from (kazoo's LockingQueue),
-//
-//	<path>/entries/entry-<PPP>-<sequence>   persistent sequential
-//	<path>/taken/entry-<PPP>-<sequence>     ephemeral, the claim
-//
 // PPP is the priority, 000 to 999, lower first. <path>-ops/_c_<uuid> is our
 // marker (rule of lost replies).
 //
 // Steps (ZooKeeper Recipes, "Priority Queues"): as in [Queue], in the order of
 // priority and then sequence number. A list is used once: a new item may precede all
 // known ones.
-//
-// Guarantees and limits are those of [Queue], with this order. kazoo's own Queue
-// may deliver an item twice when its consumer dies in between; ours does not.
-// kazoo's LockingQueue honours claims as ours does.
 
 // DefaultPriority is kazoo's default priority.
 const DefaultPriority = 100

@@ -10,11 +10,6 @@ import (
 
 // The queue, first in, first out.
 //
-//	<path>/qn-<sequence>         persistent sequential, the body as it is
-//	<path>-taken/qn-<sequence>   ephemeral, the claim of a reserved item
-//	<path>-ops/_c_<uuid>         ephemeral, our marker (rule of lost replies)
-//	<path>-dead/qn-<sequence>    persistent sequential, items reserved too often
-//
 // This is the layout of ZooKeeper's own queue recipe and of Apache Curator's
 // SimpleDistributedQueue. Their clients can put and take on the same path. They
 // ignore claims, so they can take an item that is reserved here.
@@ -22,12 +17,6 @@ import (
 // Steps (ZooKeeper Recipes, "Queues"): put creates the item. Take lists, reads the
 // first item, and deletes it in a multi that fails when the item is claimed. Reserve
 // creates an ephemeral claim in a multi with a check of the item. Ack deletes both.
-//
-// Guarantees: a Put that returns nil has put one item, not two. Take returns each item
-// at most once. It takes items in the order in which they were put, unless some are
-// reserved. Reserved items are delivered at least once. Not guaranteed: that an item
-// survives when its consumer dies between Take and the work (use Reserve); that the
-// queue never exceeds max_len by a few.
 
 // QueueConfig describes a queue.
 type QueueConfig struct {

@@ -16,10 +16,6 @@ import (
 // InterProcessMutex.makeRevocable): a requester sets the data of the first znode in
 // line. The holder watches its own znode from the moment it holds the lock. It also
 // reads the znode then, so it sees an earlier request.
-//
-// Guarantees: a connected holder notices the request. Not guaranteed: that it releases
-// the lock, which is its own decision. The requester needs WRITE on the holder's
-// znode, so revocable locks between different identities need an ACL that allows it.
 
 // Revoke asks the holder of the lock to release it. It returns nil when the lock is
 // free. Only a revocable holder notices the request.

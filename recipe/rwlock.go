@@ -10,21 +10,9 @@ import (
 
 // The read-write lock.
 //
-//	<path>/_c_<uuid>-__READ__<sequence>   ephemeral sequential (Apache Curator)
-//	<path>/_c_<uuid>-__WRIT__<sequence>
-//	<path>/<32 hex>__rlock__<sequence>    the same in kazoo's dialect
-//	<path>/<32 hex>__lock__<sequence>
-//
 // Steps (Hunt and others, Read/Write Locks; ZooKeeper Recipes, "Shared Locks"):
 // a writer waits for its nearest predecessor of either kind, a reader for the
 // nearest writer before it. Both kinds share the parent's counter.
-//
-// Guarantees: one writer holds alone, or readers hold together. No contender overtakes
-// a waiting writer, so writers do not starve. When a writer leaves, only the readers
-// behind it wake. An upgrade would wait for itself, so Lock refuses it, which it sees
-// by the context. A downgrade is one step: no other writer comes in between. The limits
-// are those of [Lock]. kazoo 2.8's ReadLock also waits for writers that came later,
-// which can deadlock kazoo's own contenders.
 
 // RWLock is a lock for one writer or many readers.
 type RWLock struct {

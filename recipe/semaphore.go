@@ -14,28 +14,12 @@ import (
 
 // The semaphore: clients hold at most K permits.
 //
-//	<path>                                     data = K as text
-//	<path>/locks/_c_<uuid>-lock-<sequence>     a lock, held while permits are taken
-//	<path>/leases/_c_<uuid>-lease-<sequence>   ephemeral sequential, one per permit
-//
-// and in kazoo's dialect
-//
-//	<path>                                     data = K as text
-//	<path>-__lock__/<32 hex>__lock__<sequence> the lock
-//	<path>/<32 hex>                            ephemeral, one per permit
-//
 // If K comes from a counter, the data is "counter <its path>" instead.
 //
 // Steps (Apache Curator, InterProcessSemaphoreV2): take the lock, create the leases,
 // wait until at most K leases exist, release the lock. Only the holder of the lock
 // watches the leases, so one release wakes one contender. Each contender reads K again
 // when it is its turn.
-//
-// Guarantees: never more than K permits, in the order of arrival. A contender that
-// disagrees on K gets an error, so permits are never overcommitted. So does a lock on
-// the same path. A waiter keeps its place over a suspension that its session survives.
-// Curator's own semaphore ignores the data of <path>: there K is by convention. Not
-// guaranteed: that holders leave when K shrinks.
 
 // SemaphoreConfig describes a semaphore.
 type SemaphoreConfig struct {
@@ -166,7 +150,8 @@ func (m *Semaphore) tryTurn(ctx context.Context, turn *Participant, n int) error
 		if watch == nil {
 			continue
 		}
-		k, err := m.permits(ctx)
+		k, permits, err := m.permitsW(ctx)
+		permits.Stop()
 		if err != nil {
 			watch.Stop()
 			return err
@@ -373,14 +358,8 @@ func (m *Semaphore) text() string {
 	return strconv.Itoa(m.cfg.K)
 }
 
-// permits returns K, after a check that the contenders agree on it.
-func (m *Semaphore) permits(ctx context.Context) (int, error) {
-	k, watch, err := m.permitsW(ctx)
-	watch.Stop()
-	return k, err
-}
-
-// permitsW is permits with a watch that fires when K may have changed.
+// permitsW returns K, after a check that the contenders agree on it, with a watch that fires
+// when K may have changed.
 func (m *Semaphore) permitsW(ctx context.Context) (int, *session.Watch, error) {
 	data, _, err := m.s.Get(ctx, m.cfg.Path)
 	if err != nil {

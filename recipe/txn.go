@@ -14,23 +14,11 @@ import (
 
 // Two-phase commit.
 //
-//	<root>/<tx>             persistent, JSON: sites and deadline
-//	<root>/<tx>/tx_result   persistent, empty until decided, then commit or abort
-//	<root>/<tx>/p_<id>      persistent, empty: shows that the proposal is this one; each vote sets it
-//	<root>/<tx>/<site>      ephemeral, data = commit or abort, made by the site
-//	<root>/<tx>-latch/...   the line of the coordinators, beside the transaction
-//
 // Steps (ZooKeeper Recipes, "Two-phased Commit"): a proposal creates the
 // transaction and the empty result in one multi. Each site prepares durably and
 // creates its vote. A vote of abort is set once, so its version is 1. The coordinator
 // decides: commit in one multi that checks the proposal and version 0 of every vote, and
 // sets the result at version 0; abort without the checks of the votes.
-//
-// Guarantees: there is one result, because each decision is set at version 0. The
-// result is commit only if the commit votes of all sites exist in one instant. Not
-// guaranteed: that a site which voted commit learns the result soon. It must not act
-// on its own until it has read the result. Rule for sites: write the prepare record
-// before voting. After a restart without that record, call Withdraw first.
 //
 // Deviation from the recipe: the sites write their own votes as ephemerals, so that
 // the coordinator notices a crash before the decision.
@@ -245,7 +233,10 @@ func (x *Txn) Remove(ctx context.Context) error {
 	for err == nil || errors.Is(err, session.ErrNoNode) {
 		var names []string
 		if names, _, err = x.s.Children(ctx, x.path); errors.Is(err, session.ErrNoNode) {
-			err = x.removeLine(ctx)
+			// The line of the coordinators stays while one waits in it, until the next Remove.
+			if err = removeOwn(ctx, x.s, x.path+"-latch"); errors.Is(err, session.ErrNotEmpty) {
+				err = nil
+			}
 			break
 		}
 		if err == nil {
@@ -277,15 +268,5 @@ func (x *Txn) remove(ctx context.Context, names []string) error {
 		ops = append(ops, session.DeleteOp(child(x.path, name), -1))
 	}
 	_, err = x.s.Multi(ctx, append(ops, session.DeleteOp(x.path, -1))...)
-	return err
-}
-
-// removeLine deletes the line of the coordinators. It stays while one waits in it, until
-// the next Remove.
-func (x *Txn) removeLine(ctx context.Context) error {
-	err := removeOwn(ctx, x.s, x.path+"-latch")
-	if errors.Is(err, session.ErrNotEmpty) {
-		return nil
-	}
 	return err
 }

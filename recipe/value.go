@@ -10,17 +10,8 @@ import (
 
 // The shared value.
 //
-//	<path>                  data = the value as it is (Apache Curator's SharedValue)
-//	<path>-ops/_c_<uuid>    ephemeral, our marker (rule of lost replies)
-//
 // Steps: read; set with the version that was read, in one multi with our marker and a
 // check of the era (see operations).
-//
-// Guarantees: a CompareAndSet that returns true was applied once; one that returns
-// false was not applied. It returns false also when the znode was deleted and a client of
-// this package made it again with the same version. Follow reports the newest value, and
-// none twice in a row. Not guaranteed: that Follow sees every value; that a CompareAndSet
-// notices a znode that another program makes again between its read and its multi.
 
 // Value is data that many clients change. Many goroutines may use it at once.
 type Value struct {
