@@ -160,10 +160,7 @@ func readLeaves(c *raw.Conn, leaves []string) error {
 func setWatches(c *raw.Conn, paths []string) error {
 	for chunk := range slices.Chunk(paths, 500) {
 		var e jute.Encoder
-		e.Int64(c.Zxid)
-		e.Strings(chunk)
-		e.Strings(nil)
-		e.Strings(chunk)
+		e.Put(c.Zxid, chunk, []string(nil), chunk)
 		if err := c.Send(jute.XidSetWatches, jute.OpSetWatches, e.Bytes()); err != nil {
 			return err
 		}

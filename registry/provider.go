@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,10 +100,8 @@ func (p *Provider) pick(tried map[memberKey]bool) (view.Member, error) {
 	case Random:
 		return byWeight(usable), nil
 	case Sticky:
-		for _, m := range usable {
-			if keyOf(&m) == p.chosen {
-				return m, nil
-			}
+		if i := slices.IndexFunc(usable, func(m view.Member) bool { return keyOf(&m) == p.chosen }); i >= 0 {
+			return usable[i], nil
 		}
 		m := byWeight(usable)
 		p.chosen = keyOf(&m)
@@ -115,13 +114,7 @@ func (p *Provider) pick(tried map[memberKey]bool) (view.Member, error) {
 
 // those returns the members whose keys fit. The caller holds mu.
 func (p *Provider) those(fit func(memberKey) bool) []view.Member {
-	list := make([]view.Member, 0, len(p.list))
-	for _, m := range p.list {
-		if fit(keyOf(&m)) {
-			list = append(list, m)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(p.list), func(m view.Member) bool { return !fit(keyOf(&m)) })
 }
 
 // byWeight chooses at random by weight. It chooses members of weight 0 only if

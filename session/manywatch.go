@@ -100,9 +100,7 @@ func (r *WatchedResult) stop() {
 
 func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
 	for losses := 0; ; losses++ {
-		if losses > 3 {
-			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
-		}
+		s.calm(ctx, losses)
 		if able := s.able(); len(p.paths) == 1 || able.refuses(jute.OpMultiRead) || able.refuses(bulkWatches) {
 			return s.oneByOne(ctx, p.ids, s.watchedReader(p), p.seen)
 		}

@@ -46,9 +46,7 @@ func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWa
 		return nil, err
 	}
 	for losses := 0; ; losses++ {
-		if losses > 3 {
-			_ = s.Sleep(ctx, min(minBackoff<<min(losses-4, 10), maxBackoff))
-		}
+		s.calm(ctx, losses)
 		w, err := s.connection(ctx)
 		if err != nil {
 			return nil, r.fail(err)

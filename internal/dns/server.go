@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/zkagent/zkagent/view"
 )
@@ -237,4 +238,42 @@ func (s *Server) tree() *tree {
 	c := &cachedTree{of: now.Key, tree: newTree(&now.View, now.Declared, old.tree)}
 	s.cached.Store(c)
 	return c.tree
+}
+
+// Ask asks the server at an address, over udp or tcp, whether it answers for the
+// domain. An error says what it does instead.
+func Ask(ctx context.Context, network, address, domain string) error {
+	q := new(dns.Msg)
+	q.SetQuestion(dns.Fqdn(domain), dns.TypeSOA)
+	a, _, err := (&dns.Client{Net: network}).ExchangeContext(ctx, q, address)
+	if err != nil {
+		return fmt.Errorf("it does not answer over %s: %w", network, err)
+	}
+	if a.Rcode != dns.RcodeSuccess || !a.Authoritative || len(a.Answer) == 0 {
+		return fmt.Errorf("it answers over %s, but not for %s: %s", network, dns.Fqdn(domain), dns.RcodeToString[a.Rcode])
+	}
+	return nil
+}
+
+// Metrics count the queries.
+type Metrics struct {
+	queries *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics of the DNS listener.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{queries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "zkagent_dns_queries_total",
+		Help: "DNS queries answered, by group (empty: no group) and response code.",
+	}, []string{"group", "rcode"})}
+	reg.MustRegister(m.queries)
+	return m
+}
+
+func (m *Metrics) count(group string, rcode int) {
+	name, ok := dns.RcodeToString[rcode]
+	if !ok {
+		name = "other"
+	}
+	m.queries.WithLabelValues(group, name).Inc()
 }

@@ -221,23 +221,19 @@ func (t *tree) findLeader(labels []string) (node, bool) {
 // hostOf finds the addresses of an agent's host from the members that it
 // registered.
 func (t *tree) hostOf(id string) []netip.Addr {
+	zones := slices.Collect(maps.Values(t.groups))
+	for _, set := range t.sets {
+		zones = slices.AppendSeq(zones, maps.Values(set))
+	}
 	var found []netip.Addr
-	look := func(z *zone) {
+	for _, z := range zones {
 		if z == nil {
-			return
+			continue
 		}
 		for _, m := range z.nodes {
 			if m.addr.IsValid() && (m.Node == id || m.ID == id) && !slices.Contains(found, m.addr) {
 				found = append(found, m.addr)
 			}
-		}
-	}
-	for _, z := range t.groups {
-		look(z)
-	}
-	for _, set := range t.sets {
-		for _, z := range set {
-			look(z)
 		}
 	}
 	slices.SortFunc(found, netip.Addr.Compare)

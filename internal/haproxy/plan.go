@@ -57,6 +57,10 @@ func wanted(m view.Member, addr netip.Addr) Server {
 func Plan(slots []Slot, servers []Server) ([]Slot, []Server) {
 	next := slices.Clone(slots)
 	taken := make([]bool, len(slots))
+	give := func(i int, s Server) {
+		taken[i] = true
+		next[i] = Slot{Name: next[i].Name, Addr: s.Addr, Weight: s.Weight, State: s.State}
+	}
 	var fresh, left []Server
 	for _, s := range servers {
 		i := slices.IndexFunc(next, func(e Slot) bool { return e.Addr == s.Addr })
@@ -64,8 +68,7 @@ func Plan(slots []Slot, servers []Server) ([]Slot, []Server) {
 			fresh = append(fresh, s)
 			continue
 		}
-		taken[i] = true
-		next[i] = Slot{Name: next[i].Name, Addr: s.Addr, Weight: s.Weight, State: s.State}
+		give(i, s)
 	}
 	// Slots in maintenance come first: nothing runs on them. A member that is in
 	// maintenance itself needs no slot that others could use.
@@ -76,8 +79,7 @@ func Plan(slots []Slot, servers []Server) ([]Slot, []Server) {
 			left = append(left, s)
 			continue
 		}
-		taken[i] = true
-		next[i] = Slot{Name: next[i].Name, Addr: s.Addr, Weight: s.Weight, State: s.State}
+		give(i, s)
 	}
 	for i := range next {
 		if !taken[i] {

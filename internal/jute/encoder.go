@@ -59,13 +59,5 @@ func (e *Encoder) String(v string) {
 	e.buf = append(e.buf, v...)
 }
 
-// Strings appends a count and the strings; nil is encoded as count 0.
-func (e *Encoder) Strings(v []string) {
-	e.Count(len(v))
-	for _, s := range v {
-		e.String(s)
-	}
-}
-
 // Raw appends what is already encoded.
 func (e *Encoder) Raw(b []byte) { e.buf = append(e.buf, b...) }

@@ -15,7 +15,7 @@ func TestRoundTrip(t *testing.T) {
 	e.Buffer([]byte{})
 	e.Buffer([]byte("ab"))
 	e.String("päth")
-	e.Strings([]string{"x", ""})
+	e.Put([]string{"x", ""})
 	stat := Stat{Czxid: 1, Mzxid: 2, Ctime: 3, Mtime: 4, Version: 5, Cversion: 6, Aversion: 7, EphemeralOwner: 8, DataLength: 9, NumChildren: 10, Pzxid: 11}
 	before := e.Len()
 	e.Put(stat)

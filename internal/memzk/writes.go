@@ -80,7 +80,7 @@ func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 		case jute.IsCreate(op) && !p.readable(op, &r, failed != nil):
 			return nil, c.refuse(jute.ErrCodeMarshallingError)
 		case failed != nil && !jute.IsCreate(op):
-			skipOp(op, d)
+			_ = decodeChange(op, d) // not looked at
 		case failed != nil:
 		case jute.IsCreate(op):
 			op, failed = p.createInMulti(op, r)
@@ -103,15 +103,6 @@ func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 
 func multiOp(op int32) bool {
 	return jute.IsCreate(op) || op == jute.OpDelete || op == jute.OpSetData || op == jute.OpCheck
-}
-
-// skipOp reads over the body of an operation that is no create.
-func skipOp(op int32, d *jute.Decoder) {
-	_ = d.String()
-	if op == jute.OpSetData {
-		_ = d.Buffer()
-	}
-	_ = d.Int32()
 }
 
 // multiFailure is what a failed multi answers: code 0 for what stands before the failure,

@@ -26,9 +26,7 @@ func Body(fields ...any) []byte {
 			e.Count(v)
 		case int64:
 			e.Int64(v)
-		case []string:
-			e.Strings(v)
-		case []jute.ACL:
+		case []string, []jute.ACL:
 			e.Put(v)
 		default:
 			panic("raw.Body: field of unknown type")
