@@ -106,20 +106,27 @@ func (g *collector) run(ctx context.Context, keep int) error {
 		return err
 	}
 	slices.Reverse(dead)
-	for chunk := range slices.Chunk(dead, multiOps) { // before their objects
-		paths := make([]string, len(chunk))
-		for i, n := range chunk {
-			paths[i] = trees.VersionPath(g.root, n)
-		}
-		if err = deleteAll(ctx, g.s, g.guards, paths); err != nil {
-			return err
-		}
-		g.done.Versions = append(g.done.Versions, chunk...)
+	if err := g.deleteVersions(ctx, dead); err != nil { // before their objects
+		return err
 	}
 	if !whole {
 		return nil // a version is damaged, so its objects are unknown: delete none
 	}
 	return g.sweepObjects(ctx, live)
+}
+
+func (g *collector) deleteVersions(ctx context.Context, numbers []int64) error {
+	for chunk := range slices.Chunk(numbers, multiOps) {
+		paths := make([]string, len(chunk))
+		for i, n := range chunk {
+			paths[i] = trees.VersionPath(g.root, n)
+		}
+		if err := deleteAll(ctx, g.s, g.guards, paths); err != nil {
+			return err
+		}
+		g.done.Versions = append(g.done.Versions, chunk...)
+	}
+	return nil
 }
 
 // purge deletes the record of a deleted config whose version goes.
