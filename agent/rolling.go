@@ -95,7 +95,7 @@ func (a *Agent) halted(bundle string, h *rolling.Halt) {
 func (a *Agent) rollingUnit(bundle, id string) unitParts {
 	return unitParts{unit: unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
 		switch err := a.haltOthers(ctx, s); {
-		case session.IsPermanent(err):
+		case session.ActionFor(err) == session.GiveUp:
 			a.log.Warn("the other hosts are not halted", "err", err)
 		case err != nil:
 			return err

@@ -39,7 +39,7 @@ func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover
 	w := &leftover.Wanted{Paths: map[string]bool{fleet.AgentPath(cfg.ID): true}, Lines: map[string]string{}}
 	for _, c := range cfg.Services {
 		path, err := c.Own(ctx, s)
-		if _, asked := errors.AsType[*session.Error](err); asked && !session.IsPermanent(err) {
+		if _, asked := errors.AsType[*session.Error](err); asked && session.ActionFor(err) != session.GiveUp {
 			return nil, fmt.Errorf("service %s: %w", c.Name, err)
 		}
 		if err != nil {

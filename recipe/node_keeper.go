@@ -120,7 +120,7 @@ func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 	default:
 		k.forget()
 		k.state.Err, k.state.Blocked = err, nil
-		k.delay(session.IsPermanent(err))
+		k.delay(session.ActionFor(err) == session.GiveUp)
 		if !k.simple {
 			k.cfg.Logger.Warn("cannot create or update the znode; retrying", "path", k.cfg.Path, "err", err, "retry_in", k.back)
 		}

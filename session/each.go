@@ -2,8 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 )
 
@@ -47,7 +45,7 @@ func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Sess
 			return err
 		case s.Context().Err() != nil:
 			continue
-		case !mends(err):
+		case ActionFor(err) != Retry:
 			return err
 		}
 		if time.Since(began) >= eachCalm {
@@ -61,12 +59,6 @@ func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Sess
 			return err
 		}
 	}
-}
-
-// mends reports whether an error is temporary: the next try may succeed by itself.
-func mends(err error) bool {
-	temporary := []error{ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended}
-	return !IsPermanent(err) && slices.ContainsFunc(temporary, func(t error) bool { return errors.Is(err, t) })
 }
 
 // Each opens a session, calls fn in it and in the following ones, like

@@ -96,13 +96,40 @@ func codeError(code int32) error {
 	return CodeError(code)
 }
 
-var permanent = []error{
-	ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments,
-	ErrUnimplemented, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
+// Action is what a caller does about an error. See [ActionFor].
+type Action int
+
+// The actions.
+const (
+	// Decide: the znodes or the caller's own errors decide, as with ErrNoNode or
+	// ErrBadVersion. Also of nil.
+	Decide Action = iota
+	// Retry on this session: the next try may succeed. After ErrUnknown, read first
+	// whether the request was applied.
+	Retry
+	// NewSession: this one has ended, and its ephemerals with it.
+	NewSession
+	// GiveUp: the error comes again until an ACL, a quota, a setting or a server
+	// changes.
+	GiveUp
+)
+
+var actions = map[Action][]error{
+	Retry:      {ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended},
+	NewSession: {ErrExpired, ErrClosed, ErrReadOnly},
+	GiveUp: {
+		ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments,
+		ErrUnimplemented, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
+	},
 }
 
-// IsPermanent reports whether err comes again until an ACL, a quota, a setting or a
-// server changes. There is no reason to try again at once.
-func IsPermanent(err error) bool {
-	return slices.ContainsFunc(permanent, func(p error) bool { return errors.Is(err, p) })
+// ActionFor returns what to do about an error of this package, also when a recipe or
+// an election wraps it. Of an error that joins several, the gravest decides.
+func ActionFor(err error) Action {
+	for _, action := range []Action{GiveUp, NewSession, Retry} {
+		if slices.ContainsFunc(actions[action], func(e error) bool { return errors.Is(err, e) }) {
+			return action
+		}
+	}
+	return Decide
 }

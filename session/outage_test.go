@@ -354,7 +354,7 @@ func TestSession_TooLargeIsNotSent(t *testing.T) {
 		s := dialMem(t, memConfig(srv))
 		defer s.Close()
 		_, _, err := s.Create(t.Context(), "/big", make([]byte, DefaultMaxFrame), Persistent)
-		if !errors.Is(err, ErrTooLarge) || !IsPermanent(err) {
+		if !errors.Is(err, ErrTooLarge) || ActionFor(err) != GiveUp {
 			t.Errorf("got %v, want ErrTooLarge", err)
 		}
 		if s.Connection() != 1 || s.State() != Connected {

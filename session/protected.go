@@ -90,7 +90,7 @@ func (s *Session) abandon(dir, name string, mode Mode) {
 			if err == nil && found {
 				err = s.Delete(s.ctx, path, -1)
 			}
-			if err == nil || errors.Is(err, ErrNoNode) || IsPermanent(err) {
+			if err == nil || errors.Is(err, ErrNoNode) || ActionFor(err) == GiveUp {
 				return
 			}
 			_ = s.Sleep(s.ctx, time.Second)

@@ -227,7 +227,7 @@ func TestReal_DigestAuthAndACL(t *testing.T) {
 	if _, _, err := other.Get(soon(t), "/mine"); err != nil {
 		t.Error(err)
 	}
-	if _, err := other.Set(soon(t), "/mine", nil, -1); !errors.Is(err, ErrNoAuth) || !IsPermanent(err) {
+	if _, err := other.Set(soon(t), "/mine", nil, -1); !errors.Is(err, ErrNoAuth) || ActionFor(err) != GiveUp {
 		t.Errorf("got %v, want ErrNoAuth", err)
 	}
 	if _, err := s.SetACL(soon(t), "/mine", OpenACL(), 0); err != nil {

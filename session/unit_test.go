@@ -1,7 +1,9 @@
 package session
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +109,7 @@ func TestPaths(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	err := error(&Error{Op: "multi", Err: &MultiError{Index: 2, Path: "/x", Err: codeError(jute.ErrCodeQuotaExceeded)}})
-	if !errors.Is(err, ErrQuota) || !IsPermanent(err) || IsPermanent(ErrNoNode) || IsPermanent(nil) {
+	if !errors.Is(err, ErrQuota) || ActionFor(err) != GiveUp || ActionFor(ErrNoNode) == GiveUp || ActionFor(nil) == GiveUp {
 		t.Error(err)
 	}
 	if got, want := err.Error(), "multi: operation 2 on /x: quota exceeded"; got != want {
@@ -217,4 +219,27 @@ func TestMetricsAndRequests(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestActionFor(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want Action
+	}{
+		{nil, Decide},
+		{errors.New("of the caller"), Decide},
+		{context.Canceled, Decide},
+		{&Error{Op: "setData", Path: "/x", Err: ErrBadVersion}, Decide},
+		{&Error{Op: "setData", Path: "/x", Err: ErrUnknown}, Retry},
+		{fmt.Errorf("put: %w", ErrThrottled), Retry},
+		{&Error{Op: "create2", Path: "/x", Err: ErrExpired}, NewSession},
+		{errors.Join(ErrUnknown, ErrExpired), NewSession},
+		{ErrReadOnly, NewSession},
+		{&Error{Op: "create2", Path: "/x", Err: ErrNoAuth}, GiveUp},
+		{errors.Join(ErrNoServer, ErrAuthFailed), GiveUp},
+	} {
+		if got := ActionFor(test.err); got != test.want {
+			t.Errorf("%v: action %d, want %d", test.err, got, test.want)
+		}
+	}
 }

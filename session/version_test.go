@@ -45,7 +45,7 @@ func TestVersion_OldServerIsNamed(t *testing.T) {
 					if !c.old && err != nil {
 						t.Errorf("%s: %v", what, err)
 					}
-					if c.old && (!errors.Is(err, ErrOldServer) || !IsPermanent(err) || !strings.Contains(err.Error(), c.words)) {
+					if c.old && (!errors.Is(err, ErrOldServer) || ActionFor(err) != GiveUp || !strings.Contains(err.Error(), c.words)) {
 						t.Errorf("%s: %v, want words about the version", what, err)
 					}
 				}

@@ -155,7 +155,7 @@ func (w *Sweeper) sweep(ctx context.Context, s *session.Session, former []Settin
 		case errors.Is(err, session.ErrUnimplemented):
 			log.Debug("cannot list the znodes of the session", "err", err)
 			return nil
-		case session.IsPermanent(err):
+		case session.ActionFor(err) == session.GiveUp:
 			log.Warn("znodes that the settings no longer name stay until the session ends", "err", err)
 			return nil
 		}
@@ -228,7 +228,7 @@ func (w *Sweeper) deleteAll(ctx context.Context, s *session.Session, paths []str
 		switch {
 		case err == nil, errors.Is(err, session.ErrNoNode):
 			w.owner.Log.Info("deleted a znode that the settings no longer name", "path", path)
-		case session.IsPermanent(err):
+		case session.ActionFor(err) == session.GiveUp:
 			w.owner.Log.Warn("cannot delete a znode that the settings no longer name", "path", path, "err", err)
 		default:
 			return fmt.Errorf("delete %s: %w", path, err)

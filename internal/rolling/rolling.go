@@ -178,7 +178,7 @@ func (p *Permit) Release(ctx context.Context, sessions func(context.Context) (*s
 		if failures == 1 {
 			p.cfg.Logger.Warn("the other hosts are not halted yet", "template", p.cfg.Bundle, "err", err)
 		}
-		if session.IsPermanent(err) || !pace.Sleep(ctx, pace.Backoff(failures, 100*time.Millisecond, 5*time.Second)) {
+		if session.ActionFor(err) == session.GiveUp || !pace.Sleep(ctx, pace.Backoff(failures, 100*time.Millisecond, 5*time.Second)) {
 			// The lease stays until the session ends: no other host starts in our place.
 			return err
 		}

@@ -194,7 +194,7 @@ func IsDamage(err error) bool {
 // identity may not read it. Another read finds the same. Other errors are those of a
 // request.
 func Unusable(err error) bool {
-	return IsDamage(err) || errors.Is(err, ErrNoVersion) || errors.Is(err, ErrFormat) || errors.Is(err, ErrBounds) || session.IsPermanent(err)
+	return IsDamage(err) || errors.Is(err, ErrNoVersion) || errors.Is(err, ErrFormat) || errors.Is(err, ErrBounds) || session.ActionFor(err) == session.GiveUp
 }
 
 // Walk reads all znodes below the root, level by level, without watches. It returns
