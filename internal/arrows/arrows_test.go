@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"internal/leftover":       {"session", "recipe", "internal/pace"},
 	"internal/maintenance":    {"registry", "internal/files"},
 	"internal/condition":      {},
-	"internal/command":        {"internal/proc", "view"},
+	"internal/command":        {"internal/proc", "template", "view"},
 	"internal/event":          {"internal/files"},
 	"internal/testhelp":       {},
 	"internal/arrows":         {},
@@ -71,13 +71,13 @@ var allowed = map[string][]string{
 		"internal/apply", "internal/blame", "internal/leftover", "internal/maintenance", "internal/program", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
-		"agent", "view", "session", "config", "fleet", "registry", "examples/quickstart", "internal/apply", "internal/command", "internal/condition", "internal/memzk", "internal/proc", "internal/settings", "internal/show", "internal/term", "internal/web",
+		"agent", "view", "session", "config", "fleet", "registry", "examples/quickstart", "internal/apply", "internal/condition", "internal/memzk", "internal/pace", "internal/proc", "internal/settings", "internal/show", "internal/term", "internal/web", "template",
 	},
 	"internal/files/filestest": {
 		"internal/files",
 	},
 	"internal/doctor":    {"agent", "internal/apply", "internal/command", "internal/dns", "internal/files", "session", "internal/settings", "internal/term", "internal/web"},
-	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/command", "internal/settings", "internal/term"},
+	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
 		"agent", "view", "session", "config", "internal/trees", "registry", "template", "internal/command", "internal/files", "internal/proc", "internal/program", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "internal/pace", "session/kerberos",
