@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,7 +200,7 @@ func TestSettings(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, bl := range blocks(read(t, page)) {
 			kind, _, _ := strings.Cut(bl.kind, " ")
-			if kind != "hcl" || strings.HasSuffix(bl.kind, "part") {
+			if kind != "hcl" || slices.Contains(strings.Fields(bl.kind), "part") {
 				continue
 			}
 			file := filepath.Join(t.TempDir(), "zkagent.hcl")
