@@ -521,7 +521,11 @@ func (b *book) gateOf(name string) Gate {
 func (b *book) record(name, id string) HostRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.rollouts[name]
+	return b.rollouts[name].record(id)
+}
+
+// record is that of a host, or the one that it had before it was deleted.
+func (c *chapter) record(id string) HostRecord {
 	if r, ok := c.hosts[id]; ok {
 		return r
 	}
@@ -629,10 +633,7 @@ func (b *book) may(id string, version int64) (string, int) {
 	for _, name := range slices.Sorted(maps.Keys(b.rollouts)) {
 		c := b.rollouts[name]
 		// Of two agents with one id, the other may have given the turn up just now.
-		r, ok := c.hosts[id]
-		if !ok {
-			r = c.gone[id]
-		}
+		r := c.record(id)
 		if c.proposal.Version == version && (r.State == HostStarted || id == b.twin && r.Life != "") {
 			return name, c.proposal.Strategy.Parallel
 		}
@@ -662,7 +663,9 @@ func (b *book) shown(id string, version int64, sum string) {
 		if c.proposal.Version != version || b.ready.Version == version {
 			continue
 		}
-		if r := c.hosts[id]; r.State != HostDone && r.State != HostStarted && c.gate.Result != ResultDone {
+		// A host behind does not know yet that the rollout was replaced, and its record
+		// deleted.
+		if r := c.record(id); r.State != HostDone && r.State != HostStarted && c.gate.Result != ResultDone {
 			b.t.Errorf("%s shows v%d of %s without a turn, its record is %+v", id, version, name, r)
 		}
 	}
