@@ -17,7 +17,7 @@ import (
 )
 
 // versionsPage has a row for each server version that is tried.
-const versionsPage = "../docs/operations.md"
+const versionsPage = "../docs/outages.md"
 
 // TestVersions makes the row of the server that the tests run, and wants it on the
 // page. An agent does its whole job with it, unless it is too old.
