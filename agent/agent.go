@@ -129,7 +129,7 @@ func New(cfg Config) (*Agent, error) {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics.info.WithLabelValues(cfg.Version).Set(1)
 	a.conds = &condition.Set{Changed: a.conditionChanged, Reworded: func(c condition.Condition) {
-		pace.Poke(a.wake.record)
+		pace.Notify(a.wake.record)
 		a.log.Debug("condition has a new text", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	}}
 	zk := cfg.ZooKeeper
@@ -226,7 +226,7 @@ func (a *Agent) HTTPAddr() string { return a.web.Addr() }
 // conditions.
 func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 	a.metrics.condition(c, isOpen)
-	pace.Poke(a.wake.record)
+	pace.Notify(a.wake.record)
 	kind, text := "condition-closed", "after "+time.Since(c.Since).Round(time.Millisecond).String()
 	if isOpen {
 		kind, text = "condition-opened", c.Text
@@ -423,11 +423,11 @@ func (a *Agent) plainRun(ctx context.Context, c proc.Command) (proc.Result, erro
 	return a.hooks.RunLeading(ctx, "", c)
 }
 
-// leaderChanged makes leader-only reloads that are owed run.
+// leaderChanged makes leader-only reloads that are pending run.
 func (a *Agent) leaderChanged(ctx context.Context) {
 	a.loop.do(ctx, func() {
 		for _, b := range a.loop.bundles {
-			if r := b.Config.Reload; r != nil && r.Leader != "" && !a.engine.OwedSince(b.Config.Name).IsZero() {
+			if r := b.Config.Reload; r != nil && r.Leader != "" && !a.engine.PendingSince(b.Config.Name).IsZero() {
 				b.settle.Note(time.Now())
 			}
 		}

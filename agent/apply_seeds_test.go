@@ -39,7 +39,7 @@ import (
 //
 // At every reload: the files that the program reads passed their check and are
 // of one version. At rest: the files are of one version, which was not refused;
-// the program has read what is in place; nothing is owed, and nothing is left. While a
+// the program has read what is in place; nothing is pending, and nothing is left. While a
 // rolling reload is halted, too, the program has read what is in place. A version that
 // was refused in place has halted it, whatever was killed meanwhile.
 
@@ -484,7 +484,7 @@ func (w *applyWorld) rest(last string) {
 	if strings.Contains(text, "badcheck") || strings.Contains(text, "badload") && !w.keep {
 		w.t.Errorf("at rest a refused version is in place: %q", text)
 	}
-	owed := !w.agent.engine.OwedSince("site").IsZero()
+	owed := !w.agent.engine.PendingSince("site").IsZero()
 	refused := strings.Contains(text, "badload") // kept, and never read
 	// A process that was killed just before its swap owes a reload of what was read
 	// already. In a rolling reload that waits for the permit of the next good version.

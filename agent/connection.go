@@ -59,7 +59,7 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 				readOnly = "reading from " + s.Server()
 			}
 			a.conds.SetText(condition.ZooKeeperReadOnly, "", readOnly)
-			pace.Poke(a.wake.services)
+			pace.Notify(a.wake.services)
 			a.events.Add(event.Event{Kind: "session-connected", Subject: hexID(s.ID()), Text: s.Server()})
 		case s.State() == session.Suspended:
 			a.conds.Open(condition.ZooKeeperUnreachable, "", a.unreachable())

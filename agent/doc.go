@@ -8,7 +8,7 @@
 // under its context.
 //
 // Guarantees: nothing is rendered from a half-known view; files change
-// together or not at all; a reload that is owed is not forgotten; work that
+// together or not at all; a reload that is pending is not forgotten; work that
 // only a leader may do stops before another may lead.
 //
 // Not here: how things are laid out in ZooKeeper, how templates are executed,

@@ -159,7 +159,7 @@ func (l *loop) retry(b *bundle, r *apply.Result) {
 // reloaded takes in how the reload of restored files ended. The version that
 // was refused stays refused.
 func (l *loop) reloaded(b *bundle, r *apply.Result) {
-	l.announceOwed(b)
+	l.announcePendingReload(b)
 	if r.Err != nil {
 		r.ReloadOnly = true
 		l.retry(b, r)
@@ -213,14 +213,14 @@ func (l *loop) announce(b *bundle, r *apply.Result) {
 		l.events.Add(event.Event{Kind: "applied", Subject: name, Text: text})
 		l.log.Info("applied", "template", name, "files", r.Changed, "version", b.report.Version, "took", r.Took)
 	}
-	l.announceOwed(b)
+	l.announcePendingReload(b)
 }
 
-// announceOwed opens or closes the condition of a reload that is owed.
-func (l *loop) announceOwed(b *bundle) {
+// announcePendingReload opens or closes the condition of a reload that is pending.
+func (l *loop) announcePendingReload(b *bundle) {
 	name, text := b.Config.Name, ""
 	switch {
-	case l.engine.OwedSince(name).IsZero() || b.Config.Reload != nil && b.Config.Reload.Leader != "":
+	case l.engine.PendingSince(name).IsZero() || b.Config.Reload != nil && b.Config.Reload.Leader != "":
 	case l.engine.OwesRestored(name):
 		text = "the new files were taken back, and the reload after that has not succeeded yet"
 	default:

@@ -42,8 +42,8 @@ func TestAgent_RendersChecksSwapsAndReloads(t *testing.T) {
 	a.condition(condition.TemplateFailed, "web.conf", false)
 	fileIs(t, b.path("web.conf"), "port 82")
 	fileIs(t, b.path("log"), "port 80\nport 81\nport 82\n")
-	if !a.engine.OwedSince("web.conf").IsZero() {
-		t.Error("a reload is owed after one that succeeded")
+	if !a.engine.PendingSince("web.conf").IsZero() {
+		t.Error("a reload is pending after one that succeeded")
 	}
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
@@ -66,8 +66,8 @@ func TestAgent_SwappedCheckPutsTheOldFileBack(t *testing.T) {
 	if got := read(t, b.path("log")); got != "port 80" {
 		t.Errorf("got reloads %q", got)
 	}
-	if !a.engine.OwedSince("web.conf").IsZero() {
-		t.Error("a reload is owed although no program saw the file")
+	if !a.engine.PendingSince("web.conf").IsZero() {
+		t.Error("a reload is pending although no program saw the file")
 	}
 	st := a.Status()
 	if e := st.Templates[0].Error; !strings.Contains(e, "bad port") || st.Templates[0].Stage != "check" {
@@ -126,8 +126,8 @@ func TestAgent_FailedReloadRestoresAndReloadsAgain(t *testing.T) {
 	fileIs(t, b.path("one.conf"), "one 80")
 	fileIs(t, b.path("two.conf"), "two 80")
 	fileIs(t, b.path("log"), "one 80two 80\none badtwo bad\none 80two 80\n")
-	if !a.engine.OwedSince("one.conf").IsZero() || !a.engine.OwedSince("two.conf").IsZero() {
-		t.Error("a reload is owed although the old files were reloaded")
+	if !a.engine.PendingSince("one.conf").IsZero() || !a.engine.PendingSince("two.conf").IsZero() {
+		t.Error("a reload is pending although the old files were reloaded")
 	}
 	b.set("/config/web/port", "81")
 	fileIs(t, b.path("log"), "one 80two 80\none badtwo bad\none 80two 80\none 81two 81\n")
@@ -153,8 +153,8 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 	a.ready()
 	fileIs(t, b.path("log"), "reloaded\n")
 	a.condition(condition.ReloadOwed, "web.conf", false)
-	if !a.engine.OwedSince("web.conf").IsZero() {
-		t.Error("still owed")
+	if !a.engine.PendingSince("web.conf").IsZero() {
+		t.Error("still pending")
 	}
 }
 

@@ -100,7 +100,7 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 		t := show.TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
 			LastChange: r.LastChange, Took: view.Seconds(r.Took), Position: b.Position, Check: apply.CheckStatus(b.Check), Sources: []string{},
-			OwedSince: a.engine.OwedSince(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
+			OwedSince: a.engine.PendingSince(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
 		}
 		t.Owed = !t.OwedSince.IsZero()
 		if t.LastChange.IsZero() {
@@ -252,6 +252,6 @@ func (a *Agent) Summary() string {
 // a moment is done by others.
 func (a *Agent) published() {
 	a.saved.ready.Store(a.loop.isReady)
-	pace.Poke(a.saved.wake)
-	pace.Poke(a.wake.record)
+	pace.Notify(a.saved.wake)
+	pace.Notify(a.wake.record)
 }

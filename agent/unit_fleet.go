@@ -124,7 +124,7 @@ func healthOf(open []condition.Condition, maintained bool) (fleet.Health, time.T
 }
 
 // templateState is the state of a bundle in one word: a reload that is being
-// retried, or is owed, is not ok.
+// retried, or is pending, is not ok.
 func (a *Agent) templateState(r bundleReport, name string) string {
 	switch {
 	case r.State == "":
@@ -136,14 +136,14 @@ func (a *Agent) templateState(r bundleReport, name string) string {
 	switch {
 	case last != nil && last.Error != "":
 		return "reload-failed"
-	case !a.engine.OwedSince(name).IsZero() && a.reloadsHere(name):
+	case !a.engine.PendingSince(name).IsZero() && a.reloadsHere(name):
 		return "reloading"
 	}
 	return r.State
 }
 
 // reloadsHere reports whether this host runs the reload of a bundle: one that the
-// leader runs for all is owed by the other hosts until they see that it was done.
+// leader runs for all is pending on the other hosts until they see that it was done.
 func (a *Agent) reloadsHere(name string) bool {
 	for _, b := range a.cfg.Load().Bundles {
 		if b.Name == name && b.Reload != nil && b.Reload.Leader != "" {

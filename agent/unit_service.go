@@ -26,7 +26,7 @@ const moveWithin = time.Minute
 // takes over its znode and what its checks know.
 func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	c.Logger, c.Metrics, c.Run = a.log, a.metrics.of.registry, a.checkRun
-	c.Changed = func() { pace.Poke(a.wake.services) }
+	c.Changed = func() { pace.Notify(a.wake.services) }
 	if a.first.StateDir != "" && c.StateFile == "" {
 		c.StateFile = files.StateFile(a.first.StateDir, "maintenance", c.Name)
 	}
@@ -87,7 +87,7 @@ func (a *Agent) followServices(ctx context.Context) {
 		}
 		if b.String() != former { // mostly it is one more result of a check
 			former = b.String()
-			pace.Poke(a.wake.record)
+			pace.Notify(a.wake.record)
 		}
 		select {
 		case <-ctx.Done():

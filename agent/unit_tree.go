@@ -130,7 +130,7 @@ func (m *configTree) read(ctx context.Context, s *session.Session, v fleet.Versi
 // checked in a staging area.
 func (m *configTree) Vote(ctx context.Context, tree *view.Tree) error {
 	m.reads.Proposed(tree.Generation)
-	pace.Poke(m.agent.wake.record)
+	pace.Notify(m.agent.wake.record)
 	return m.judge(ctx, tree, m.agent.engine.Try)
 }
 

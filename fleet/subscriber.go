@@ -95,7 +95,7 @@ func (b *Subscriber) Report(version int64, state string, err error) {
 	b.mu.Lock()
 	b.now = now
 	b.mu.Unlock()
-	pace.Poke(b.signal)
+	pace.Notify(b.signal)
 }
 
 // Spread sets the number of subscribed hosts, which determines the delay of

@@ -115,7 +115,7 @@ func (a *ability) wondered() bool {
 	return is
 }
 
-// hungUp notes that the server closed the connection while it owed answers.
+// hungUp notes that the server closed the connection while answers were awaited.
 func (a *ability) hungUp(calls []*call) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

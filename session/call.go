@@ -48,8 +48,8 @@ type call struct {
 // lost reports whether the connection has ended without a reply. done is closed.
 func (c *call) lost() bool { return c.err != nil }
 
-// owed reports whether the call is a request, not a frame that sets up the connection.
-func (c *call) owed() bool {
+// awaitsReply reports whether the call is a request, not a frame that sets up the connection.
+func (c *call) awaitsReply() bool {
 	return (c.sent || c.partly) && !c.probe && c.op != jute.OpAuth && c.op != jute.OpSetWatches
 }
 
@@ -99,7 +99,7 @@ func (w *wire) reply(xid int32, frame []byte) error {
 	switch {
 	case c.probe:
 		w.proved.Store(true)
-	case c.owed():
+	case c.awaitsReply():
 		w.useful.Store(true)
 	}
 	w.refused.Store(h.Err == jute.ErrCodeUnimplemented)

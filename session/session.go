@@ -169,16 +169,16 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	if s.endCause != nil {
 		return
 	}
-	owed := slices.ContainsFunc(calls, (*call).owed)
-	if owed && hungUp(err) {
+	awaited := slices.ContainsFunc(calls, (*call).awaitsReply)
+	if awaited && hungUp(err) {
 		w.able.hungUp(calls)
 	}
-	if time.Since(s.since) >= hardlyBegun || w.useful.Load() && !owed {
+	if time.Since(s.since) >= hardlyBegun || w.useful.Load() && !awaited {
 		s.hosts.served()
 	} else {
 		s.hosts.useless()
 	}
-	s.kicked(w, owed, err)
+	s.kicked(w, awaited, err)
 	s.setState(Suspended)
 	s.log.Warn("connection lost", "session", hexID(s.id), "server", w.server, "err", err)
 }

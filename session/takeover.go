@@ -119,10 +119,10 @@ const hardlyBegun = time.Second
 // kicked notes that the server ended an open connection. It ignores an end that has
 // another reason: the server hung up instead of answering, or after it answered that it
 // does not know the operation. s.mu is held.
-func (s *Session) kicked(w *wire, owed bool, err error) {
+func (s *Session) kicked(w *wire, awaited bool, err error) {
 	s.kick = ""
 	served := w.useful.Load() || w.proved.Load()
-	theft := hungUp(err) && served && !owed && !w.refused.Load() || errors.Is(err, errMoved)
+	theft := hungUp(err) && served && !awaited && !w.refused.Load() || errors.Is(err, errMoved)
 	if s.cfg.StateDir != "" && time.Since(s.since) < hardlyBegun && theft {
 		s.kick = w.server
 		s.hosts.prefer(w.server)

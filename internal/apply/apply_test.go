@@ -155,7 +155,7 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 			b.good(x)
 			b.is("log", crashNew)
 			if b.pending.has("one") {
-				t.Errorf("%v at call %d: a reload is owed for ever", fault, n)
+				t.Errorf("%v at call %d: a reload is pending for ever", fault, n)
 			}
 			if !failed {
 				break
@@ -281,7 +281,7 @@ func TestApply_ChecksAndReloadsThatHang(t *testing.T) {
 	b.bad(b.bundle(c), stageReload, "timed out")
 	b.is("reload", "new")
 	if !b.pending.has("reload") {
-		t.Error("a reload that timed out is not owed")
+		t.Error("a reload that timed out is not pending")
 	}
 	other := b.file("other", `{{ key "web/v" }}`)
 	b.good(b.bundle(other))

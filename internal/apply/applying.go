@@ -69,7 +69,7 @@ func (t *applying) run(ctx context.Context) error {
 		if !t.tx.Changed() {
 			t.remember()
 			err := t.tx.Discard()
-			if err != nil || !t.job.owed {
+			if err != nil || !t.job.pendingReload {
 				return err
 			}
 			if _, err = t.permit(ctx, nil); err != nil {
@@ -97,14 +97,14 @@ func (t *applying) run(ctx context.Context) error {
 	return t.use(ctx)
 }
 
-// reloadPending runs a reload that was owed before the apply, when the apply failed
+// reloadPending runs a reload that was pending before the apply, when the apply failed
 // before its own: the program has not read what is in place.
 func (t *applying) reloadPending(ctx context.Context, err error) error {
 	f, failed := errors.AsType[*failure](err)
 	if err == nil || failed && (f.stage == stageReload || f.stage == stagePermit) || ctx.Err() != nil || t.job.Mode == ModeCached {
 		return err
 	}
-	if !t.job.owed || !t.pending.has(t.name) || t.job.Bundle.Config.Reload.Rolling != nil || files.Pending(t.journalDir(), files.Name(t.name)) {
+	if !t.job.pendingReload || !t.pending.has(t.name) || t.job.Bundle.Config.Reload.Rolling != nil || files.Pending(t.journalDir(), files.Name(t.name)) {
 		return err
 	}
 	t.rejoin()

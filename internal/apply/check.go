@@ -122,7 +122,7 @@ func (t *applying) stagedVars(dir string) []command.Vars {
 }
 
 // lists evaluates the distinct argument lists of the reload: for the elements
-// whose files changed, or for all when a reload was owed before.
+// whose files changed, or for all when a reload was pending before.
 func (t *applying) lists(c command.Command) ([][]string, error) {
 	elements, removed, err := t.touched()
 	if err != nil {
@@ -153,7 +153,7 @@ func (t *applying) lists(c command.Command) ([][]string, error) {
 // touched are the elements to reload, or one nil for a bundle without for_each.
 // removed says that files of elements were removed.
 func (t *applying) touched() (list []*template.Each, removed bool, err error) { //nolint:nonamedreturns // a list and a bool need names.
-	if t.job.Bundle.Config.ForEach == nil || t.job.owed || t.tx == nil {
+	if t.job.Bundle.Config.ForEach == nil || t.job.pendingReload || t.tx == nil {
 		list, err := t.job.elements()
 		return list, t.job.Bundle.Config.ForEach != nil, err
 	}

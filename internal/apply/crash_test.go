@@ -154,7 +154,7 @@ func (c crash) restart(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(read(t, filepath.Join(c.Dir, "log"))), "\n")
 	last := lines[len(lines)-1]
 	if now != last && !a.pending.has("site") {
-		t.Errorf("call %d: the program has read %q, %q is in place and no reload is owed", c.N, last, now)
+		t.Errorf("call %d: the program has read %q, %q is in place and no reload is pending", c.N, last, now)
 	}
 	if r := c.apply(a, b, "2"); r.Err != nil {
 		t.Fatalf("call %d: %v", c.N, r.Err)
@@ -164,7 +164,7 @@ func (c crash) restart(t *testing.T) {
 		t.Errorf("call %d: the program has last read %q", c.N, got)
 	}
 	if a.pending.has("site") {
-		t.Errorf("call %d: a reload is owed for ever", c.N)
+		t.Errorf("call %d: a reload is pending for ever", c.N)
 	}
 	c.clean(t)
 }

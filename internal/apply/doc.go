@@ -12,7 +12,7 @@
 //
 // Guaranteed: nothing in use changes before every check that can run without
 // it has passed. The files of a bundle are of one version. A reload is noted
-// as owed before the swap, and until it has succeeded.
+// as pending before the swap, and until it has succeeded.
 //
 // Not here: when a bundle is applied (the agent's loop), how files are
 // replaced (package files), and what ZooKeeper holds: [Fleet] is the way to

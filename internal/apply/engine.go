@@ -138,7 +138,7 @@ const (
 	ModeView   Mode = iota // a view, from ZooKeeper
 	ModeCached             // the last known good view: only files that are missing
 	ModeDrift              // look whether something else changed our files
-	ModeReload             // reload what is in place, because that is owed
+	ModeReload             // reload what is in place, because that is pending
 )
 
 // Job is one apply.
@@ -163,8 +163,8 @@ type Job struct {
 	// has left unfinished is taken back, and the program does not read it again.
 	Back bool
 
-	owed bool   // a reload is owed whether or not files change
-	key  string // reload queue that was joined; empty: none
+	pendingReload bool   // a reload is pending whether or not files change
+	key           string // reload queue that was joined; empty: none
 }
 
 // Result is how an apply ended.
@@ -222,7 +222,7 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 		r.Drifted = e.drifted(job.Bundle)
 		return r
 	}
-	job.owed = e.pending.has(job.Bundle.Config.Name)
+	job.pendingReload = e.pending.has(job.Bundle.Config.Name)
 	t := &applying{Engine: e, job: job, name: job.Bundle.Config.Name}
 	defer t.submit(ctx, nil)
 	if job.Mode == ModeReload {
@@ -252,8 +252,8 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 // Wait waits for the reloads that run.
 func (e *Engine) Wait() { e.reloads.wg.Wait() }
 
-// OwedSince is since when the reload of a bundle is owed; zero: it is not.
-func (e *Engine) OwedSince(bundle string) time.Time {
+// PendingSince is since when the reload of a bundle is pending; zero: it is not.
+func (e *Engine) PendingSince(bundle string) time.Time {
 	r, _ := e.pending.Get(bundle)
 	return r.Since
 }

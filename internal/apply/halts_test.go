@@ -150,7 +150,7 @@ func afterRestart(t *testing.T, b *applyBed, f *fakeFleet, c Config) string {
 	<-done
 	next.Close()
 	if next.pending.has("web") {
-		t.Error("a reload is owed")
+		t.Error("a reload is pending")
 	}
 	return strings.Join(f.steps, ", ")
 }

@@ -126,7 +126,7 @@ func TestRecover_ChecksWhatWasSwapped(t *testing.T) {
 				t.Errorf("ran %s, want %s", got, ran)
 			}
 			if next.pending.has("web") {
-				t.Error("a reload is owed")
+				t.Error("a reload is pending")
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func TestRecover_GoesBackUnread(t *testing.T) {
 		t.Errorf("the program has read %v, want the old file once", reads)
 	}
 	if b.pending.has("web") {
-		t.Error("a reload is owed")
+		t.Error("a reload is pending")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestRecover_RestoresWhatTheProgramRefuses(t *testing.T) {
 	b.apply(b.bundle(c))
 	b.is("web", "1")
 	if b.pending.has("web") {
-		t.Error("a reload is owed")
+		t.Error("a reload is pending")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
 	b.Engine = New(b.Options)
 	b.Recover([]Config{c})
 	if b.pending.has("one") {
-		t.Error("a reload is owed, and there is none")
+		t.Error("a reload is pending, and there is none")
 	}
 	b.good(b.bundle(c))
 	if files.Pending(b.journalDir(), "one") || b.pending.has("one") {
@@ -312,7 +312,7 @@ func TestRun_ForEachReloadsWhatChanged(t *testing.T) {
 	p.took()
 	b.good(x)
 	if got := reloads(); !slices.Equal(got, []string{"reload a", "reload b"}) {
-		t.Errorf("what is owed is not known: %v", got)
+		t.Errorf("what is pending is not known: %v", got)
 	}
 }
 
@@ -496,7 +496,7 @@ func TestPermit_HaltsAfterAFailedPostCheck(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if b.pending.has("web") {
-		t.Error("a reload is owed")
+		t.Error("a reload is pending")
 	}
 }
 
@@ -534,7 +534,7 @@ func TestPermit_KilledHostGoesBackWhileHalted(t *testing.T) {
 	}
 	b.is("web", "1")
 	if next.pending.has("web") {
-		t.Error("a reload is owed")
+		t.Error("a reload is pending")
 	}
 	next.Close()
 }

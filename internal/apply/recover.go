@@ -159,7 +159,7 @@ func (e *Engine) sweep(c *Config) {
 	}
 }
 
-// Retain forgets the owed reloads of bundles that the settings do not have, or
+// Retain forgets the pending reloads of bundles that the settings do not have, or
 // that have no reload command any more; and failures for which no host waits.
 func (e *Engine) Retain(bundles []Config) {
 	reloads, rolling := map[string]bool{}, map[string]bool{}
@@ -178,7 +178,7 @@ func (e *Engine) Retain(bundles []Config) {
 			continue
 		}
 		if err := e.pending.clear(name); err != nil {
-			e.Log.Warn("cannot remove the note of an owed reload", "template", name, "err", err)
+			e.Log.Warn("cannot remove the note of a pending reload", "template", name, "err", err)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func (t *applying) finishPrevious(ctx context.Context) error {
 		// The old files are back. The newest view decides what comes next.
 		t.Log.Warn("undid the change of a former process", "template", t.name, "err", refused)
 	}
-	t.job.owed = t.pending.has(t.name)
+	t.job.pendingReload = t.pending.has(t.name)
 	t.rejoin()
 	return nil
 }
@@ -259,7 +259,7 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	if err := t.pend(!r.New); err != nil {
 		return nil, again(fail(stageSwap, time.Second, err))
 	}
-	t.job.owed = t.job.owed || t.job.key != ""
+	t.job.pendingReload = t.job.pendingReload || t.job.key != ""
 	var restore func(failed error) error
 	if r.New {
 		halted, err := t.permitPrevious(ctx)
@@ -332,7 +332,7 @@ func (t *applying) readRestored(ctx context.Context) {
 		t.Log.Warn("the program has not read the old files yet", "template", t.name, "err", err)
 	}
 	t.endAttempt()
-	t.job.owed = t.pending.has(t.name)
+	t.job.pendingReload = t.pending.has(t.name)
 	t.rejoin()
 }
 

@@ -351,7 +351,7 @@ func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed ma
 		first, back := restored[req]
 		switch err := second[req]; {
 		case back && err != nil:
-			// The program has not read the old files: the reload stays owed.
+			// The program has not read the old files: the reload stays pending.
 			failed[req] = &restoredError{err: fmt.Errorf("%w; reload of the restored files: %w", first, err)}
 		case back:
 			failed[req] = &restoredError{err: first, clean: true}
@@ -364,7 +364,7 @@ func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed ma
 // restoredError is a failed reload after which the old files are in use again.
 type restoredError struct {
 	err   error
-	clean bool // the reload of the old files succeeded: nothing is owed
+	clean bool // the reload of the old files succeeded: nothing is pending
 	stuck bool // the old files are not all back
 }
 

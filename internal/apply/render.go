@@ -126,7 +126,7 @@ func (t *applying) findGone(wanted map[string]string) {
 func (t *applying) stage() error {
 	b := t.job.Bundle
 	t.loadRecord()
-	look := t.job.First || t.job.Force || t.job.owed || b.look // whatever is believed to be there
+	look := t.job.First || t.job.Force || t.job.pendingReload || b.look // whatever is believed to be there
 	var list []files.Content
 	var staged []*output
 	whole := look || t.checkAt() == atStaged

@@ -19,11 +19,11 @@ import (
 // run the post-check of a rolling reload.
 //
 // Guaranteed: when a step fails and on_failure is restore, the old files are back in
-// place and the program is reloaded again. The reload is owed from the swap on, so a
+// place and the program is reloaded again. The reload is pending from the swap on, so a
 // process that dies in between does not forget it.
 //
 // Not guaranteed: if the second reload fails too, the program may run with the new files
-// until a reload succeeds. That reload stays owed.
+// until a reload succeeds. That reload stays pending.
 
 func (t *applying) use(ctx context.Context) error {
 	if err := t.swapAndCheck(ctx); err != nil {
@@ -53,7 +53,7 @@ func (t *applying) afterSwap(ctx context.Context, restore func(failed error) err
 		}
 	}
 	if ctx.Err() != nil && err != nil {
-		// We are stopping: the next process reads the journal and the owed list.
+		// We are stopping: the next process reads the journal and the pending list.
 		t.tx.Keep()
 		return err
 	}
@@ -135,7 +135,7 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 	defer release()
 	if err := t.pend(false); err != nil {
 		// Without the note a reload could be lost: nothing is swapped.
-		return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is owed: %w", err)), t.tx.Discard())
+		return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is pending: %w", err)), t.tx.Discard())
 	}
 	if err := t.tx.Swap(); err != nil {
 		if errors.Is(err, files.ErrNotRestored) {
@@ -155,7 +155,7 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 			return back
 		}
 		t.Conds.Close(condition.RestoreFailed, t.name)
-		// No program has read the new files, so no reload is owed for them.
+		// No program has read the new files, so no reload is pending for them.
 		return errors.Join(err, t.tx.Commit(), t.withdrawPending())
 	}
 	return nil
@@ -182,9 +182,9 @@ func (t *applying) pend(restored bool) error {
 	return t.pending.add(t.name, restored)
 }
 
-// withdrawPending takes back the note unless a reload was owed before this apply.
+// withdrawPending takes back the note unless a reload was pending before this apply.
 func (t *applying) withdrawPending() error {
-	if t.job.key == "" || t.job.owed {
+	if t.job.key == "" || t.job.pendingReload {
 		return nil
 	}
 	return t.pending.clear(t.name)
@@ -198,7 +198,7 @@ func (t *applying) restore() func(failed error) error {
 	return func(failed error) error {
 		t.halt(failed)
 		if err := t.pend(true); err != nil {
-			t.Log.Warn("cannot note that the reload of old files is owed", "template", t.name, "err", err)
+			t.Log.Warn("cannot note that the reload of old files is pending", "template", t.name, "err", err)
 		}
 		return t.tx.Restore()
 	}

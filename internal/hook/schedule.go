@@ -319,7 +319,7 @@ func (s *slotRuns) start(ctx context.Context, id string, run func(context.Contex
 		s.mu.Lock()
 		r.state = state
 		s.mu.Unlock()
-		pace.Poke(s.wake)
+		pace.Notify(s.wake)
 	})
 }
 

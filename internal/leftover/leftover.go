@@ -109,7 +109,7 @@ func (w *Sweeper) Add(old Settings) {
 	w.mu.Lock()
 	w.former = append(w.former, old)
 	w.mu.Unlock()
-	pace.Poke(w.wake)
+	pace.Notify(w.wake)
 }
 
 // Run deletes what Add has noted until ctx or the session ends. While ZooKeeper is unreachable its requests wait, so

@@ -47,8 +47,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Poke wakes the reader of a channel of size 1: something changed.
-func Poke(c chan<- struct{}) {
+// Notify wakes the reader of a channel of size 1: something changed.
+func Notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
