@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -30,7 +31,7 @@ const generated = "<!-- Generated from the code by \"make gen\"; do not edit. --
 // TestReference: the generated pages are those of the code.
 func TestReference(t *testing.T) {
 	for name, page := range map[string]string{
-		"cli.md": cliPage(), "exit-codes.md": exitPage(), "functions.md": functionsPage(),
+		"cli.md": cliPage(), "exit-codes.md": exitPage(), "functions.md": functionsPage(false), "sprig.md": functionsPage(true),
 		"metrics.md": metricsPage(t), "conditions.md": conditionsPage(),
 	} {
 		file := filepath.Join("../../docs/reference", name)
@@ -78,13 +79,24 @@ func conditionsPage() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func functionsPage() string {
+// functionsPage has the functions of sprig, or all others.
+func functionsPage(sprig bool) string {
 	var b strings.Builder
-	b.WriteString("# Template functions\n\n" + generated +
-		"Templates are Go's [text/template](https://pkg.go.dev/text/template). A missing key or an unknown name is an error. The examples\n" +
-		"are run as tests. Nothing here reaches ZooKeeper, the network, or (unless `allow` says so) the environment and files.\n")
+	if sprig {
+		b.WriteString("# Template functions of sprig\n\n" + generated +
+			"Templates may use the functions of [sprig](https://masterminds.github.io/sprig/), as in Helm. The functions of zkagent itself are\n" +
+			"in [functions.md](functions.md). The examples are run as tests.\n")
+	} else {
+		b.WriteString("# Template functions\n\n" + generated +
+			"Templates are Go's [text/template](https://pkg.go.dev/text/template). A missing key or an unknown name is an error. The examples\n" +
+			"are run as tests. Nothing here reaches ZooKeeper, the network, or (unless `allow` permits it) the environment and files.\n" +
+			"The functions of sprig are in [sprig.md](sprig.md).\n")
+	}
 	group := ""
 	for _, f := range template.Functions() {
+		if strings.HasPrefix(f.Group, "Sprig") != sprig {
+			continue
+		}
 		if f.Group != group {
 			group = f.Group
 			_, _ = fmt.Fprintf(&b, "\n## %s\n", group)
@@ -182,23 +194,38 @@ func cliCommand(b *bytes.Buffer, c *cobra.Command) {
 		return
 	}
 	_, _ = fmt.Fprintf(b, "## %s\n\n", c.CommandPath())
-	long := c.Long
-	if long == "" {
-		long = c.Short + "."
-	}
-	b.WriteString(strings.TrimSpace(long) + "\n\n")
 	if c.Runnable() && c.Annotations["parent"] == "" {
 		_, _ = fmt.Fprintf(b, "    %s\n\n", c.UseLine())
 	}
+	b.WriteString(strings.TrimSpace(cmp.Or(c.Long, c.Short+".")) + "\n\n")
+	cliFlags(b, c.NonInheritedFlags())
 	if c.Example != "" {
+		b.WriteString("Examples:\n\n")
 		for line := range strings.SplitSeq(strings.TrimRight(c.Example, "\n"), "\n") {
 			_, _ = fmt.Fprintf(b, "    %s\n", strings.TrimSpace(line))
 		}
 		b.WriteString("\n")
 	}
-	cliFlags(b, c.NonInheritedFlags())
+	cliSeeAlso(b, c)
 	for _, sub := range c.Commands() {
 		cliCommand(b, sub)
+	}
+}
+
+// cliSeeAlso links the command above, and those below.
+func cliSeeAlso(b *bytes.Buffer, c *cobra.Command) {
+	list := c.Commands()
+	if c.Parent().HasParent() {
+		list = append([]*cobra.Command{c.Parent()}, list...)
+	}
+	var links []string
+	for _, other := range list {
+		if path := other.CommandPath(); other.IsAvailableCommand() && other.Name() != "help" {
+			links = append(links, fmt.Sprintf("[%s](#%s)", path, strings.ReplaceAll(path, " ", "-")))
+		}
+	}
+	if len(links) > 0 {
+		b.WriteString("See also: " + strings.Join(links, ", ") + ".\n\n")
 	}
 }
 

@@ -56,9 +56,9 @@ type execCheck struct {
 
 type ttlCheck struct {
 	TTL  duration `hcl:"ttl" is:"duration" min:"100ms" max:"24h" doc:"How long a report by \"zkagent check\" is good for."`
-	Name text     `hcl:"name,optional" is:"string" check:"nonempty" doc:"As in an http check."`
-	Rise number   `hcl:"rise,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in an http check."`
-	Fall number   `hcl:"fall,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in an http check."`
+	Name text     `hcl:"name,optional" is:"string" check:"nonempty" doc:"As in every check."`
+	Rise number   `hcl:"rise,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in every check."`
+	Fall number   `hcl:"fall,optional" is:"number" default:"1" min:"1" max:"1000" doc:"As in every check."`
 }
 
 type checkTLS struct {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	_ "embed"
 	"fmt"
 	"reflect"
 	"slices"
@@ -11,11 +12,28 @@ import (
 
 //go:generate go test -run TestReference -update .
 
+// exampleBlocks has a block of each name, which the reference shows.
+//
+//go:embed examples.hcl
+var exampleBlocks string
+
+// reference is the page as far as it is written.
+type reference struct {
+	text   strings.Builder
+	tables []table
+}
+
+// table is one that the page has, and the heading above it.
+type table struct {
+	heading string
+	rows    []string
+}
+
 // Reference is the reference of all blocks and arguments as Markdown, made of
 // the tags of the raw structs.
 func Reference() string {
-	var b strings.Builder
-	b.WriteString(`# Settings
+	var b reference
+	b.text.WriteString(`# Settings
 
 <!-- Generated from the code by "make gen"; do not edit. -->
 
@@ -28,21 +46,20 @@ in quotes. Paths of files are relative to the settings file. References have no 
 ` + "`config[\"web.v2\"]`" + ` for a label with a dot. Commands are lists of arguments; there is no shell.
 
 `)
-	functionsReference(&b)
-	t := reflect.TypeFor[root]()
-	for f := range tagged(t) {
-		blockReference(&b, []string{tagName(f)}, blockType(f.Type), f.Tag.Get("doc"))
+	b.functions()
+	for f := range tagged(reflect.TypeFor[root]()) {
+		b.block([]string{tagName(f)}, blockType(f.Type), f.Tag.Get("doc"))
 	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
+	return strings.TrimRight(b.text.String(), "\n") + "\n"
 }
 
-// functionsReference lists what expressions may call and use.
-func functionsReference(b *strings.Builder) {
-	b.WriteString("## Expressions\n\n" +
+// functions lists what expressions may call and use.
+func (b *reference) functions() {
+	b.text.WriteString("## Expressions\n\n" +
 		"Functions of their own: `env(\"NAME\")` and `env(\"NAME\", \"default\")` (a variable that is not set is the default, or empty), " +
 		"`file(\"path\")`, `credential(\"name\")` (a file in `$CREDENTIALS_DIRECTORY`, without its last line break), `hostname()`.\n\n")
-	fmt.Fprintf(b, "String and list functions of HCL: `%s`.\n\n", strings.Join(sortedKeys(pure), "`, `"))
-	b.WriteString("Commands of checks and reloads may use `staged` (the staged file), `staged_dir` (a private directory in which every " +
+	fmt.Fprintf(&b.text, "String and list functions of HCL: `%s`.\n\n", strings.Join(sortedKeys(pure), "`, `"))
+	b.text.WriteString("Commands of checks and reloads may use `staged` (the staged file), `staged_dir` (a private directory in which every " +
 		"file of the bundle stands under its own destination path), `destination`, and with `for_each` `each.key` and `each.value`; " +
 		"destinations may use `each`. They are evaluated each time that they are needed, and once on load with unknown values.\n\n")
 }
@@ -60,39 +77,72 @@ var checkTypes = map[string]reflect.Type{
 	registry.CheckGRPC: reflect.TypeFor[grpcCheck](), registry.CheckExec: reflect.TypeFor[execCheck](), registry.CheckTTL: reflect.TypeFor[ttlCheck](),
 }
 
-// blockReference describes one block, and below it the blocks that it holds.
-func blockReference(b *strings.Builder, path []string, t reflect.Type, doc string) {
+// block describes one block, and below it the blocks that it holds.
+func (b *reference) block(path []string, t reflect.Type, doc string) {
 	heading := strings.Join(path, " → ")
 	if names := labels(t); len(names) > 0 && t != reflect.TypeFor[checkHeader]() {
 		heading += ` "` + strings.ToUpper(names[0]) + `"`
 	}
-	fmt.Fprintf(b, "%s `%s`\n\n%s\n\n", strings.Repeat("#", min(len(path)+1, 5)), heading, doc)
+	fmt.Fprintf(&b.text, "%s `%s`\n\n%s\n\n", strings.Repeat("#", min(len(path)+1, 5)), heading, doc)
+	if len(path) == 1 {
+		fmt.Fprintf(&b.text, "```hcl part\n%s\n```\n\n", example(path[0]))
+	}
 	if t == reflect.TypeFor[checkHeader]() {
+		b.text.WriteString("Every kind but ttl takes these:\n\n")
+		b.arguments(heading, reflect.TypeFor[checkPace]())
 		for _, kind := range checkKinds {
-			blockReference(b, append(slices.Clone(path[:len(path)-1]), `check "`+kind+`"`), checkTypes[kind], "A check of the kind "+kind+".")
+			b.block(append(slices.Clone(path[:len(path)-1]), `check "`+kind+`"`), checkTypes[kind], "A check of the kind "+kind+".")
 		}
 		return
 	}
-	argumentsReference(b, t)
+	b.arguments(heading, t)
 	for f, kind := range tagged(t) {
 		if kind == "block" {
-			blockReference(b, append(slices.Clone(path), tagName(f)), blockType(f.Type), f.Tag.Get("doc"))
+			b.block(append(slices.Clone(path), tagName(f)), blockType(f.Type), f.Tag.Get("doc"))
 		}
 	}
 }
 
-func argumentsReference(b *strings.Builder, t reflect.Type) {
+// example is the block of this name in examples.hcl.
+func example(name string) string {
+	for text := range strings.SplitSeq(exampleBlocks, "\n\n") {
+		if strings.HasPrefix(text, name+" ") {
+			return strings.TrimSpace(text)
+		}
+	}
+	return ""
+}
+
+// arguments writes the table of a block's arguments. A table whose rows another
+// table has, with at most two more, is not written again: the page names the other one.
+func (b *reference) arguments(heading string, t reflect.Type) {
 	var rows []string
 	for f, kind := range tagged(t) {
-		if kind != "" && kind != "optional" {
+		ofEveryCheck := len(f.Index) > 1 && t.Field(f.Index[0]).Type == reflect.TypeFor[checkPace]()
+		if kind != "" && kind != "optional" || ofEveryCheck {
 			continue
 		}
 		ru := ruleOf(f)
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", ru.name, ru.is, ru.defaultText(), ru.doc+ru.limits()))
 	}
-	if len(rows) > 0 {
-		b.WriteString("| argument | type | default | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n\n")
+	if len(rows) == 0 {
+		return
 	}
+	for _, other := range b.tables {
+		missing := slices.DeleteFunc(slices.Clone(other.rows), func(row string) bool { return slices.Contains(rows, row) })
+		if len(other.rows)-len(missing) < len(rows) || len(missing) > 2 {
+			continue
+		}
+		fmt.Fprintf(&b.text, "It takes the arguments of `%s`", other.heading)
+		for i, row := range missing {
+			name, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " ")
+			b.text.WriteString([]string{", without ", " and "}[i] + name)
+		}
+		b.text.WriteString(".\n\n")
+		return
+	}
+	b.tables = append(b.tables, table{heading, rows})
+	b.text.WriteString("| argument | type | default | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n\n")
 }
 
 func (r rule) defaultText() string {

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,6 +14,28 @@ import (
 const referenceFile = "../../docs/reference/settings.md"
 
 func TestReference(t *testing.T) { golden(t, referenceFile, Reference()) }
+
+// TestExamples: each block of the reference has an example, and they are valid.
+func TestExamples(t *testing.T) {
+	for f := range tagged(reflect.TypeFor[root]()) {
+		if example(tagName(f)) == "" {
+			t.Errorf("examples.hcl has no block %s", tagName(f))
+		}
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"upstreams.conf.tmpl", "cert.tmpl", "key.tmpl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "zkagent.hcl")
+	if err := os.WriteFile(file, []byte(exampleBlocks), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Load([]string{file}, Options{Offline: true}); err != nil {
+		t.Errorf("examples.hcl: %v: %+v", err, s.Diagnostics)
+	}
+}
 
 // TestTags: every argument says what it is and what it means, and its default
 // and limits can be read.
