@@ -45,7 +45,7 @@ var namedArgs = map[string]namedArg{
 	"config convert": {0, configNames}, "config gc": {0, configNames}, "config schema": {0, configNames}, "config finish": {0, configNames},
 	"config plan": {1, configNames}, "config publish": {1, configNames}, "config import": {1, configNames},
 	"rollout status": {0, configNames}, "rollout watch": {0, configNames}, "rollout pause": {0, configNames}, "rollout resume": {0, configNames},
-	"rollout abort": {0, configNames}, "rollout retry": {0, configNames}, "rollout rollback": {0, configNames}, "rollout list": {0, configNames},
+	"rollout abort": {0, configNames}, "rollout retry": {0, configNames}, "rollout undo": {0, configNames}, "rollout rollback": {0, configNames}, "rollout list": {0, configNames},
 }
 
 // takesKey are the commands whose argument after a config is one of its keys, and

@@ -114,7 +114,7 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 			case phase == fleet.PhaseRefused:
 				hints = append(hints, haltedHints(t, state)...)
 			case state.Gate.State == fleet.GateOpen:
-				hints = append(hints, "\"zkagent rollout rollback "+t.name+"\" goes back, and ends it")
+				hints = append(hints, "\"zkagent rollout undo "+t.name+"\" goes back, and ends it")
 			default:
 				hints = append(hints, "nothing has changed yet: \"zkagent rollout abort "+t.name+"\" ends it")
 			}

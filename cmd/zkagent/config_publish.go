@@ -109,7 +109,7 @@ func newConfigRollbackCommand(g *globals) *cobra.Command {
 		Use: "rollback NAME|PATH", Short: "Publish an older version again, as a new one",
 		Long: `Publish an older version again, as a new one, to all hosts at once. With
 --rollout every subscriber votes on it, and a few hosts change at a time; "zkagent
-rollout rollback" does that at full width, and ends a rollout that is open.`,
+rollout undo" does that at full width, and ends a rollout that is open.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := roll.onlyWithRollout(c); err != nil {
@@ -118,7 +118,7 @@ rollout rollback" does that at full width, and ends a rollout that is open.`,
 			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				if roll.rollout {
 					if err := refusePipeline(ctx, s, t, &pipeline{}); err != nil {
-						return err // "zkagent rollout rollback" ends the open rollout
+						return err // "zkagent rollout undo" ends the open rollout
 					}
 					return rollBack(ctx, g, s, t, cfg, int64(to), &roll)
 				}

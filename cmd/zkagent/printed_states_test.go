@@ -185,12 +185,12 @@ var makePhase = map[string]func(*phases){
 	"rolling back": func(p *phases) {
 		p.halt()
 		p.allow("may-reload", false)
-		p.ok("rollout", "rollback", "/config/web", "--detach", "--vote-timeout", "10m", "--grace", "10m")
+		p.ok("rollout", "undo", "/config/web", "--detach", "--vote-timeout", "10m", "--grace", "10m")
 		p.phase(fleet.PhaseRolling)
 	},
 	"rolled back": func(p *phases) {
 		p.halt()
-		p.ok("rollout", "rollback", "/config/web", "--vote-timeout", "10m", "--grace", "10m")
+		p.ok("rollout", "undo", "/config/web", "--vote-timeout", "10m", "--grace", "10m")
 	},
 	"aborted": func(p *phases) {
 		p.propose("refused")
@@ -242,7 +242,7 @@ func (p *phases) views() map[string]string {
 		case phase == fleet.PhaseHalted, phase == fleet.PhaseRefused:
 			views = append(views, []string{"rollout", "pause", "/config/web"}, []string{"rollout", "resume", "/config/web"}, []string{"rollout", "watch", "/config/web"})
 		case state.Gate.State == fleet.GateVoting:
-			views = append(views, []string{"rollout", "retry", "/config/web"}, []string{"rollout", "rollback", "/config/web"})
+			views = append(views, []string{"rollout", "retry", "/config/web"}, []string{"rollout", "undo", "/config/web"})
 		default:
 			views = append(views, []string{"rollout", "retry", "/config/web"})
 		}
@@ -251,7 +251,7 @@ func (p *phases) views() map[string]string {
 			views = append(views, []string{"rollout", order, "/config/web"})
 		}
 		if frozen, err := fleet.Frozen(p.Context(), p.hosts[0].s, "/config/web"); err == nil && frozen != nil {
-			views = append(views, []string{"config", "publish", "DIR", "/config/web"}, []string{"rollout", "rollback", "/config/web"})
+			views = append(views, []string{"config", "publish", "DIR", "/config/web"}, []string{"rollout", "undo", "/config/web"})
 		}
 	}
 	for _, args := range views {
@@ -371,7 +371,7 @@ func TestPrintedCommands_Phases(t *testing.T) {
 	}
 	for _, command := range []string{
 		"zkagent rollout pause /config/web", "zkagent rollout resume /config/web", "zkagent rollout abort /config/web", "zkagent rollout retry /config/web",
-		"zkagent rollout rollback /config/web", "zkagent rollout watch /config/web", "zkagent config unfreeze /config/web",
+		"zkagent rollout undo /config/web", "zkagent rollout watch /config/web", "zkagent config unfreeze /config/web",
 		"zkagent config publish DIR /config/web --rollout --replace",
 	} {
 		if !seen[command] {

@@ -32,7 +32,7 @@ func newRolloutCommand(g *globals) *cobra.Command {
 		newRolloutControlCommand(g, "pause", "Let no further host start", fleet.Pause),
 		newRolloutControlCommand(g, "resume", "Continue after a pause", fleet.Resume),
 		newRolloutControlCommand(g, "abort", "Stop: before the decision nothing changes, after it the rollout halts", fleet.Abort),
-		newRolloutRetryCommand(g), newRolloutRollbackCommand(g), newRolloutListCommand(g),
+		newRolloutRetryCommand(g), newRolloutUndoCommand(g), oldName(newRolloutUndoCommand(g), "rollback"), newRolloutListCommand(g),
 	)
 }
 
@@ -256,14 +256,14 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 	}
 }
 
-// newRolloutRollbackCommand publishes the previous content as a new version through
+// newRolloutUndoCommand publishes the previous content as a new version through
 // the same pipeline, to all hosts at once unless a flag says otherwise.
-func newRolloutRollbackCommand(g *globals) *cobra.Command {
+func newRolloutUndoCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	flags := strategyFlags{}
 	var to versionFlag
 	c := &cobra.Command{
-		Use: "rollback NAME|PATH", Short: "Bring back the content of the version before, on every host", Args: cobra.ExactArgs(1),
+		Use: "undo NAME|PATH", Short: "Bring back the content of the version before, on every host", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				return rollBack(ctx, g, s, t, cfg, int64(to), &flags)
@@ -279,6 +279,19 @@ func newRolloutRollbackCommand(g *globals) *cobra.Command {
 		if err := f.Value.Set(value); err != nil {
 			panic(err) // the values are ours
 		}
+	}
+	return c
+}
+
+// oldName gives a command a name that it had before. The command says its name of
+// today on stderr.
+func oldName(c *cobra.Command, name string) *cobra.Command {
+	today, arguments, _ := strings.Cut(c.Use, " ")
+	c.Use, c.Hidden = name+" "+arguments, true
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		c.PrintErrf("the name of %q is %q\n", c.CommandPath(), c.Parent().CommandPath()+" "+today)
+		return run(c, args)
 	}
 	return c
 }

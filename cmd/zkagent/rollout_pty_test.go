@@ -224,7 +224,7 @@ func TestRollout_TerminalFailures(t *testing.T) {
 			t.Errorf("a bar of %d columns: %q", len([]rune(bar)), bar)
 		}
 	}
-	out = h.on("rollout", "rollback", "/config/web", "--vote-timeout", "10m", "--grace", "10m").end(0)
+	out = h.on("rollout", "undo", "/config/web", "--vote-timeout", "10m", "--grace", "10m").end(0)
 	if want := "/config/web: v4 is in use on 1 host\n"; !strings.Contains(out, want) {
 		t.Errorf("no %q in\n%q", want, out)
 	}

@@ -111,7 +111,7 @@ func TestRollout_Session(t *testing.T) {
 	reloads(false)()
 	zkagent(`zkagent rollout retry /config/web`, 0, sessionStep{" roll     " + halfBar + "  1/2  1 at a time", reloads(true)})
 	reloads(false)()
-	zkagent(`zkagent rollout rollback /config/web -m "slow pages"`, 0, sessionStep{" roll     " + emptyBar + "  0/2  2 at a time", reloads(true)})
+	zkagent(`zkagent rollout undo /config/web -m "slow pages"`, 0, sessionStep{" roll     " + emptyBar + "  0/2  2 at a time", reloads(true)})
 	compareSession(t, tr.text.String())
 }
 

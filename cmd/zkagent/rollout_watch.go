@@ -50,9 +50,9 @@ func followRollout(ctx context.Context, g *globals, s *session.Session, t target
 
 func haltedHints(t target, state *fleet.State) []string {
 	if state != nil && state.Phase() == fleet.PhaseRefused {
-		return []string{"hosts use different versions: \"zkagent rollout rollback " + t.name + "\" goes back, \"zkagent config publish DIR " + t.name + " --rollout --replace\" brings a better one"}
+		return []string{"hosts use different versions: \"zkagent rollout undo " + t.name + "\" goes back, \"zkagent config publish DIR " + t.name + " --rollout --replace\" brings a better one"}
 	}
-	return []string{"\"zkagent rollout retry " + t.name + "\" tries again, \"zkagent rollout rollback " + t.name + "\" goes back"}
+	return []string{"\"zkagent rollout retry " + t.name + "\" tries again, \"zkagent rollout undo " + t.name + "\" goes back"}
 }
 
 // follow shows what Watch sees until the rollout is over, and returns its last

@@ -204,7 +204,7 @@ var (
 		Code: "rollout-failed", Subject: "config", Failing: true, Output: true,
 		Meaning: "This host refused a version of a rollout.",
 		Use:     "The version before.",
-		Do:      "The text shows the output of the check or reload. Publish a corrected version, or `zkagent rollout rollback NAME`.",
+		Do:      "The text shows the output of the check or reload. Publish a corrected version, or `zkagent rollout undo NAME`.",
 	})
 	RolloutsNotFollowed = define(&Kind{
 		Code: "rollouts-not-followed", Subject: "config", Failing: true,
