@@ -8,14 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/program"
+	"github.com/zkagent/zkagent/prom"
 	"github.com/zkagent/zkagent/registry"
-	"github.com/zkagent/zkagent/session"
 )
 
 type metrics struct {
@@ -43,10 +42,10 @@ type metrics struct {
 
 // packageMetrics are those of the packages that the agent wires.
 type packageMetrics struct {
-	session  *session.Metrics
+	session  *prom.Session
 	config   *config.Metrics
 	registry *registry.Metrics
-	election *election.Metrics
+	election *prom.Election
 	dns      *dns.Metrics
 }
 
@@ -75,8 +74,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		unitErrors:   counterVec("unit_errors_total", "Units that ended with an error and were run again.", "kind", "name"),
 		info:         gaugeVec("build_info", "The version of the program; always 1.", "version"),
 	}
-	m.of.session, m.of.config = session.NewMetrics(reg), config.NewMetrics(reg)
-	m.of.registry, m.of.election = registry.NewMetrics(reg), election.NewMetrics(reg)
+	m.of.session, m.of.config = prom.NewSession(reg), config.NewMetrics(reg)
+	m.of.registry, m.of.election = registry.NewMetrics(reg), prom.NewElection(reg)
 	m.of.dns = dns.NewMetrics(reg)
 	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.conditionsAt,
 		m.execRunning, m.execStarts, m.execExit, m.settingsOK, m.settingsTime,

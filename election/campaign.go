@@ -121,7 +121,7 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *r
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	leader := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path, ID: c.cfg.ID, Term: participant.Fence(), Mine: true}
 	c.led.Store(true)
-	c.cfg.Metrics.elected(c.cfg.Name)
+	c.cfg.Metrics.Elected(c.cfg.Name)
 	c.cfg.Logger.Info("term began", "path", participant.Path(), "term", participant.Fence())
 	notify(leader)
 	deposed := make(chan struct{})

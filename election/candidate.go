@@ -43,7 +43,7 @@ type Config struct {
 	// returns before the end of the term, the candidate resigns.
 	Lead    func(ctx context.Context, t Term)
 	Logger  *slog.Logger // nil: discard
-	Metrics *Metrics     // nil: none
+	Metrics Metrics      // nil: none
 }
 
 // Candidate stands in one election, again and again. Run it once per session.
@@ -75,6 +75,9 @@ func New(cfg Config) *Candidate {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Logger = cfg.Logger.With("election", cfg.Name)
+	if cfg.Metrics == nil {
+		cfg.Metrics = noMetrics{}
+	}
 	return &Candidate{cfg: cfg}
 }
 

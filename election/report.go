@@ -34,12 +34,12 @@ func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
 			continue
 		}
 		last = &now
-		c.cfg.Metrics.leads(c.cfg.Name, now.Mine)
+		c.cfg.Metrics.Leads(c.cfg.Name, now.Mine)
 		if up != nil {
 			up(last)
 		}
 	}
-	c.cfg.Metrics.leads(c.cfg.Name, false)
+	c.cfg.Metrics.Leads(c.cfg.Name, false)
 }
 
 // maxRawID bounds what is kept of an id that is no name.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -40,43 +38,17 @@ func Observe(ctx context.Context, s *session.Session, path, dialect string, up f
 	return fmt.Errorf("observe election %s: %w", path, err)
 }
 
-// Metrics are the metrics of all candidates of a process. A nil *Metrics counts nothing.
-type Metrics struct {
-	leader *prometheus.GaugeVec
-	terms  *prometheus.CounterVec
+// Metrics counts what the candidates of a process do. Package prom has one for
+// Prometheus. Its methods may be called from any goroutine.
+type Metrics interface {
+	// Leads gets whether this process leads the election of that name.
+	Leads(election string, mine bool)
+	// Elected counts a term.
+	Elected(election string)
 }
 
-// NewMetrics registers the metrics; reg may be nil.
-func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		leader: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "zkagent_leader",
-			Help: "Whether this agent leads the election.",
-		}, []string{"election"}),
-		terms: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_terms_total",
-			Help: "Terms for which this agent has led the election.",
-		}, []string{"election"}),
-	}
-	if reg != nil {
-		reg.MustRegister(m.leader, m.terms)
-	}
-	return m
-}
+// noMetrics counts nothing.
+type noMetrics struct{}
 
-func (m *Metrics) leads(name string, mine bool) {
-	if m == nil {
-		return
-	}
-	value := 0.0
-	if mine {
-		value = 1
-	}
-	m.leader.WithLabelValues(name).Set(value)
-}
-
-func (m *Metrics) elected(name string) {
-	if m != nil {
-		m.terms.WithLabelValues(name).Inc()
-	}
-}
+func (noMetrics) Leads(string, bool) {}
+func (noMetrics) Elected(string)     {}

@@ -72,7 +72,7 @@ func setLength(b []byte) []byte {
 // the pending calls may call it.
 func (c *call) finish(w *wire, err error) {
 	c.err = err
-	w.s.met.finished(c.op, time.Since(c.queued), err != nil)
+	w.s.met.Done(jute.OpName(c.op), time.Since(c.queued), err != nil)
 	if c.after != nil && err == nil {
 		c.after(c.code)
 	}

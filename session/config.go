@@ -48,8 +48,8 @@ type Config struct {
 	ACL []ACL
 	// Logger gets the life of the session; nil discards it.
 	Logger *slog.Logger
-	// Metrics may be shared by several managers; nil counts nothing.
-	Metrics *Metrics
+	// Metrics may be shared by several managers; nil counts nothing. Package prom has those of Prometheus.
+	Metrics Metrics
 	// Trace, if not nil, is called for each request.
 	Trace Tracer
 	// Dial opens a connection; nil dials TCP with keep-alive.
@@ -179,7 +179,7 @@ func (c Config) complete() (Config, error) {
 		c.slept = slept
 	}
 	if c.Metrics == nil {
-		c.Metrics = NewMetrics(nil)
+		c.Metrics = noMetrics{}
 	}
 	c.abilities, c.learned = newAbilities(), &learned{}
 	return c, nil

@@ -48,7 +48,7 @@ func (s *Session) keepIdentity(w *wire) {
 		if err != nil {
 			err = fmt.Errorf("SASL %s: %w", r.Name(), err)
 			s.log.Warn("cannot renew the identity", "err", err)
-			s.met.notRenewed.Inc()
+			s.met.RenewalFailed()
 		}
 		s.mu.Lock()
 		if (err == nil) != (s.notRenewed == nil) {

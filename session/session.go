@@ -18,7 +18,7 @@ import (
 type Session struct {
 	cfg Config
 	log *slog.Logger
-	met *Metrics
+	met Metrics
 
 	ctx    context.Context // ends with the session, whose life it is
 	cancel context.CancelCauseFunc
@@ -78,7 +78,7 @@ func newSession(ctx context.Context, cfg Config) *Session {
 	s.timeout.Store(int64(cfg.Timeout))
 	s.watches.chroot, s.watches.ctx = cfg.Chroot, s.ctx
 	s.hosts = newHosts(s)
-	s.met.setState(Connecting)
+	s.met.State(Connecting)
 	return s
 }
 
@@ -125,7 +125,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 		if s.cfg.StateDir != "" && !w.readOnly.Load() {
 			s.probe(w)
 		}
-		s.met.reconnects.Inc()
+		s.met.Reconnected()
 	}
 	s.log.Info("session connected", "session", hexID(s.id), "server", w.server, "timeout", timeout,
 		"connection", s.conns, "resumed", s.resumed && first, "read_only", w.readOnly.Load())

@@ -47,7 +47,7 @@ func (s *Session) Changed() <-chan struct{} {
 // setState moves to st and wakes all waiters. s.mu is held.
 func (s *Session) setState(st State) {
 	s.state, s.since = st, time.Now()
-	s.met.setState(st)
+	s.met.State(st)
 	s.wake()
 }
 
@@ -134,7 +134,7 @@ func (s *Session) expire(why string) {
 	case s.Connection() == 0: // it was the former process's
 		s.log.Info("session of the former process is gone", "session", hexID(s.ID()), "why", why)
 	default:
-		s.met.expirations.Inc()
+		s.met.Expired()
 		s.log.Warn("session expired", "session", hexID(s.ID()), "why", why)
 	}
 }

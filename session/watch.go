@@ -170,7 +170,7 @@ func (w *Watch) StopOne(children bool) {
 // watchBook holds the watches of a session. The server has at most one per path and
 // kind; all waiters share it.
 type watchBook struct {
-	met    *Metrics
+	met    Metrics
 	chroot string
 	ctx    context.Context // the session's
 
@@ -181,7 +181,7 @@ type watchBook struct {
 	covers []*RecursiveWatch // of the present connection, or one that has ended
 }
 
-func newWatchBook(met *Metrics) *watchBook { return &watchBook{met: met, t: newWatchTable()} }
+func newWatchBook(met Metrics) *watchBook { return &watchBook{met: met, t: newWatchTable()} }
 
 // begin registers a watch before its request is sent. From then on events fire it, even
 // events before the reply. The request may have armed the watch before or after such an
@@ -204,7 +204,7 @@ func (b *watchBook) begin(to *wire, path string, of kinds) (*Watch, bool) {
 // count notes how many kinds have come or gone. b.mu is held.
 func (b *watchBook) count(delta int) {
 	b.n += delta
-	b.met.watches.Add(float64(delta))
+	b.met.Watches(delta)
 }
 
 // settle notes the reply to w's request: the server has armed the watch, or the znode

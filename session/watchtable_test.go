@@ -68,7 +68,7 @@ func same(t *testing.T, table *watchTable, want map[string]map[*Watch]bool) {
 // without the other.
 func TestWatch_DataAndChildren(t *testing.T) {
 	t.Parallel()
-	b := newWatchBook(NewMetrics(nil))
+	b := newWatchBook(noMetrics{})
 	queue := NewWatchQueue()
 	w, _ := b.begin(nil, "/a", watchData.set()|watchChild.set())
 	w.Join(queue)

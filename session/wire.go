@@ -211,7 +211,7 @@ func (w *wire) readFrame() ([]byte, error) {
 			w.patience()
 		}
 	}
-	w.s.met.bytes.WithLabelValues("in").Add(float64(n + 4))
+	w.s.met.Bytes(false, n+4)
 	return frame, nil
 }
 

@@ -105,7 +105,7 @@ func (w *wire) writeLoop() {
 				break
 			}
 			n, err := w.conn.Write(buf)
-			w.s.met.bytes.WithLabelValues("out").Add(float64(n))
+			w.s.met.Bytes(true, n)
 			if err != nil {
 				w.unsent(calls, n)
 				w.fail(err)
@@ -182,7 +182,7 @@ func (w *wire) put(c *call) {
 	c.end = len(w.out)
 	w.queue = append(w.queue, c)
 	w.s.counts[opIndex(c.op)].Add(1)
-	w.s.met.inFlight.Inc()
+	w.s.met.Sent()
 	w.wake()
 }
 

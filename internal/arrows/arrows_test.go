@@ -57,6 +57,7 @@ var allowed = map[string][]string{
 	"config":                  {"view", "session", "internal/mirror", "internal/trees"},
 	"registry":                {"view", "session", "recipe", "internal/files", "internal/mirror"},
 	"election":                {"view", "session", "recipe"},
+	"prom":                    {"session"},
 	"template":                {"view"},
 	"fleet":                   {"view", "session", "recipe", "config", "election", "internal/mirror", "internal/pace", "internal/trees"},
 	"internal/rolling":        {"session", "recipe", "internal/files", "internal/pace"},
@@ -66,7 +67,7 @@ var allowed = map[string][]string{
 		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event",
 	},
 	"agent": {
-		"view", "session", "recipe", "config", "registry", "election", "template", "fleet",
+		"view", "session", "recipe", "config", "registry", "election", "prom", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/show", "internal/term", "internal/web",
 		"internal/apply", "internal/blame", "internal/leftover", "internal/maintenance", "internal/program", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
@@ -121,6 +122,22 @@ func TestArrows(t *testing.T) {
 			}
 			if imported == "testing" && !slices.Contains(forTests, name) {
 				t.Errorf("%s imports testing outside of tests", name)
+			}
+		}
+	}
+}
+
+// TestLean: a program that takes a lock or stands in an election contains none of the
+// modules that only the agent needs.
+func TestLean(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"recipe", module+"election").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, heavy := range []string{"github.com/prometheus/", "google.golang.org/protobuf/", "github.com/hashicorp/", "github.com/spf13/", "net/http"} {
+			if strings.HasPrefix(line, heavy) {
+				t.Errorf("recipe or election needs %s", strings.TrimSpace(line))
 			}
 		}
 	}

@@ -1,0 +1,146 @@
+// Package prom counts what sessions and candidates do in metrics of Prometheus.
+// It is a package of its own, so that a program without Prometheus does not contain it.
+package prom
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/zkagent/zkagent/session"
+)
+
+// Session has the metrics of sessions; several managers may share it. It implements
+// [session.Metrics].
+type Session struct {
+	state       *prometheus.GaugeVec
+	expirations prometheus.Counter
+	reconnects  prometheus.Counter
+	requests    *prometheus.HistogramVec
+	lost        *prometheus.CounterVec
+	inFlight    prometheus.Gauge
+	bytes       *prometheus.CounterVec
+	watches     prometheus.Gauge
+	notRenewed  prometheus.Counter
+}
+
+// NewSession makes the metrics of sessions and registers them with reg, which may
+// be nil. It panics when they are already registered.
+func NewSession(reg prometheus.Registerer) *Session {
+	m := &Session{
+		state: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "zkagent_session_state", Help: "1 for the state that the ZooKeeper session is in, 0 for the others.",
+		}, []string{"state"}),
+		expirations: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "zkagent_session_expirations_total", Help: "ZooKeeper sessions lost to expiry.",
+		}),
+		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "zkagent_session_reconnects_total", Help: "Connections made to a ZooKeeper server after the first of a session.",
+		}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "zkagent_zk_request_duration_seconds", Help: "Time from handing a request to the connection to its reply.",
+			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"op"}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_zk_requests_lost_total", Help: "Requests whose connection ended before their reply came.",
+		}, []string{"op"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "zkagent_zk_requests_in_flight", Help: "Requests waiting for their reply.",
+		}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_zk_bytes_total", Help: "Bytes exchanged with ZooKeeper servers.",
+		}, []string{"direction"}),
+		watches: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "zkagent_session_watches", Help: "Watches set and waited for.",
+		}),
+		notRenewed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "zkagent_session_renewal_failures_total", Help: "Tries to renew the identity to ZooKeeper, such as a Kerberos ticket, that failed.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.state, m.expirations, m.reconnects, m.requests, m.lost, m.inFlight, m.bytes, m.watches, m.notRenewed)
+	}
+	return m
+}
+
+// State implements [session.Metrics].
+func (m *Session) State(now session.State) {
+	for s := session.Connecting; s <= session.ReadOnly; s++ {
+		m.state.WithLabelValues(s.String()).Set(number(s == now))
+	}
+}
+
+// Expired implements [session.Metrics].
+func (m *Session) Expired() { m.expirations.Inc() }
+
+// Reconnected implements [session.Metrics].
+func (m *Session) Reconnected() { m.reconnects.Inc() }
+
+// RenewalFailed implements [session.Metrics].
+func (m *Session) RenewalFailed() { m.notRenewed.Inc() }
+
+// Sent implements [session.Metrics].
+func (m *Session) Sent() { m.inFlight.Inc() }
+
+// Done implements [session.Metrics].
+func (m *Session) Done(op string, took time.Duration, lost bool) {
+	m.inFlight.Dec()
+	if lost {
+		m.lost.WithLabelValues(op).Inc()
+		return
+	}
+	m.requests.WithLabelValues(op).Observe(took.Seconds())
+}
+
+// Bytes implements [session.Metrics].
+func (m *Session) Bytes(written bool, n int) {
+	direction := "in"
+	if written {
+		direction = "out"
+	}
+	m.bytes.WithLabelValues(direction).Add(float64(n))
+}
+
+// Watches implements [session.Metrics].
+func (m *Session) Watches(delta int) { m.watches.Add(float64(delta)) }
+
+// Election has the metrics of all candidates of a process. It implements
+// [election.Metrics].
+type Election struct {
+	leader *prometheus.GaugeVec
+	terms  *prometheus.CounterVec
+}
+
+// NewElection makes the metrics of candidates and registers them with reg, which may
+// be nil. It panics when they are already registered.
+func NewElection(reg prometheus.Registerer) *Election {
+	m := &Election{
+		leader: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "zkagent_leader",
+			Help: "Whether this agent leads the election.",
+		}, []string{"election"}),
+		terms: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_terms_total",
+			Help: "Terms for which this agent has led the election.",
+		}, []string{"election"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.leader, m.terms)
+	}
+	return m
+}
+
+// Leads implements [election.Metrics].
+func (m *Election) Leads(name string, mine bool) {
+	m.leader.WithLabelValues(name).Set(number(mine))
+}
+
+// Elected implements [election.Metrics].
+func (m *Election) Elected(name string) { m.terms.WithLabelValues(name).Inc() }
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
