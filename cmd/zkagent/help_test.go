@@ -117,6 +117,37 @@ func TestHelp_Suggestions(t *testing.T) {
 	}
 }
 
+// TestHelp_OurWords: an error of usage names the command or flag, and the next step.
+func TestHelp_OurWords(t *testing.T) {
+	for line, want := range map[string]string{
+		"config publish":      "error: zkagent config publish takes 2 arguments, but got 0\n",
+		"zk ls / b c":         "error: zkagent zk ls takes at most 1 argument, but got 3\n",
+		"lock":                "error: zkagent lock needs at least 1 argument, but got 0\n",
+		"status --timeout zz": "error: --timeout: invalid duration \"zz\"\n",
+		"test --run":          "error: --run needs a value\n",
+		"test -o":             "error: -o needs a value\n",
+		"config foo":          "hint: see \"zkagent config --help\"\n",
+		"barrier enter x":     "hint: zkagent barrier enter NAME --count N",
+	} {
+		var out, talk bytes.Buffer
+		code := run(strings.Fields(line), strings.NewReader(""), &out, &talk)
+		if code != exitUsage || !strings.Contains(talk.String(), want) || !strings.Contains(talk.String(), "hint: ") {
+			t.Errorf("%s: exit code %d, %swant %s", line, code, &talk, want)
+		}
+	}
+}
+
+// TestHelp_RolloutFlags: one help explains the flags of rollouts, and the others name it.
+func TestHelp_RolloutFlags(t *testing.T) {
+	for line, full := range map[string]bool{"config publish": true, "config rollback": false, "config plan": false, "rollout rollback": false} {
+		var out, talk bytes.Buffer
+		run(append(strings.Fields(line), "--help"), strings.NewReader(""), &out, &talk)
+		if strings.Contains(out.String(), "--canary string") != full || strings.Contains(out.String(), rolloutHelp) == full {
+			t.Errorf("%s --help:\n%s%s", line, &out, &talk)
+		}
+	}
+}
+
 // TestDocs_NameCommands: every command that the text of a page names is one, with flags
 // that it has. The tests of docs run the commands of blocks.
 func TestDocs_NameCommands(t *testing.T) {

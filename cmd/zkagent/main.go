@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -46,7 +47,10 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	g.stopSignals = stop
 	root := newRoot(g)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
+	if e, ok := errors.AsType[*cliError](err); ok && e.code == exitUsage && len(e.hints) == 0 {
+		e.hints = []string{usageHint(c)}
+	}
 	return g.finish(ctx, err)
 }
 

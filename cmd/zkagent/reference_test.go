@@ -198,7 +198,13 @@ func cliCommand(b *bytes.Buffer, c *cobra.Command) {
 		_, _ = fmt.Fprintf(b, "    %s\n\n", c.UseLine())
 	}
 	b.WriteString(strings.TrimSpace(cmp.Or(c.Long, c.Short+".")) + "\n\n")
+	if repeatsRolloutFlags(c) {
+		hideRolloutFlags(c, true)
+	}
 	cliFlags(b, c.NonInheritedFlags())
+	if repeatsRolloutFlags(c) {
+		b.WriteString(rolloutHelp + "\n\n")
+	}
 	if c.Example != "" {
 		b.WriteString("Examples:\n\n")
 		for line := range strings.SplitSeq(strings.TrimRight(c.Example, "\n"), "\n") {

@@ -25,6 +25,37 @@ func explainUsage(root *cobra.Command) {
 	root.SetFlagErrorFunc(usageError)
 	root.SetUsageTemplate(usageTemplate)
 	explainArgs(root)
+	shortenHelp(root, root.UsageFunc())
+}
+
+// rolloutHelp stands in a help for the flags of rollouts.
+const rolloutHelp = "\"zkagent config publish --help\" explains the flags of rollouts: --canary, --parallel, --bake and others."
+
+// shortenHelp leaves the flags of rollouts to the help of "config publish".
+func shortenHelp(c *cobra.Command, usage func(*cobra.Command) error) {
+	for _, child := range c.Commands() {
+		shortenHelp(child, usage)
+	}
+	if !repeatsRolloutFlags(c) {
+		return
+	}
+	c.SetUsageFunc(func(c *cobra.Command) error {
+		hideRolloutFlags(c, true)
+		defer hideRolloutFlags(c, false)
+		err := usage(c)
+		c.PrintErrln(rolloutHelp)
+		return err
+	})
+}
+
+func repeatsRolloutFlags(c *cobra.Command) bool {
+	return c.Flags().Lookup("canary") != nil && c.Name() != "publish"
+}
+
+func hideRolloutFlags(c *cobra.Command, hide bool) {
+	var set pflag.FlagSet
+	(&strategyFlags{}).add(&set)
+	set.VisitAll(func(f *pflag.Flag) { c.Flags().Lookup(f.Name).Hidden = hide })
 }
 
 func explainArgs(c *cobra.Command) {
@@ -91,12 +122,43 @@ func usageError(c *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*cliError](err); ok {
 		return e
 	}
-	err = meantFlag(c, err)
+	return fail(exitUsage, ourWords(c, meantFlag(c, err)), usageHint(c))
+}
+
+// usageHint is the next step after wrong usage of c.
+func usageHint(c *cobra.Command) string {
 	hint := fmt.Sprintf("see \"%s --help\"", c.CommandPath())
 	if c.Runnable() && !c.HasSubCommands() {
 		hint = strings.TrimSuffix(c.UseLine(), " [flags]") + "; " + hint
 	}
-	return fail(exitUsage, err, hint)
+	return hint
+}
+
+// The errors of cobra and pflag that a user meets.
+var (
+	wrongCount = regexp.MustCompile(`^(accepts|requires) (at most |at least |between )?(\d+(?: and \d+)?) arg\(s\), (?:only )?received (\d+)$`)
+	badValue   = regexp.MustCompile(`^invalid argument ".*?" for "(?:-., )?(--[a-z-]+)" flag: (?:time: |strconv\.\w+: parsing )?(.*)$`)
+	noValue    = regexp.MustCompile(`^flag needs an argument: (?:'.' in )?(-\S+)$`)
+)
+
+// ourWords says with the name of the command or flag what cobra says without.
+func ourWords(c *cobra.Command, err error) error {
+	text := err.Error()
+	if m := wrongCount.FindStringSubmatch(text); m != nil {
+		noun := "arguments"
+		if m[3] == "1" {
+			noun = "argument"
+		}
+		verb := map[string]string{"accepts": "takes", "requires": "needs"}[m[1]]
+		return fmt.Errorf("%s %s %s%s %s, but got %s", c.CommandPath(), verb, m[2], m[3], noun, m[4])
+	}
+	if m := badValue.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("%s: %s", m[1], m[2])
+	}
+	if m := noValue.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("%s needs a value", m[1])
+	}
+	return err
 }
 
 // newOptionsCommand shows the common flags, so that no other help has to.
