@@ -40,14 +40,17 @@ type Config struct {
 
 	ZooKeeper session.Config
 
-	Services  []registry.ServiceConfig
-	Configs   []config.Config
-	Groups    []registry.GroupConfig
-	GroupSets []registry.GroupsConfig
-	Elections []ElectionConfig
-	Bundles   []apply.Config
-	Hooks     []hook.Config
-	Execs     []program.Config
+	Services []registry.ServiceConfig
+	Configs  []config.Config
+	// BakeChecks are what this host checks, as the coordinator of a rollout, while a
+	// version bakes; by the name of the config.
+	BakeChecks map[string]registry.CheckConfig
+	Groups     []registry.GroupConfig
+	GroupSets  []registry.GroupsConfig
+	Elections  []ElectionConfig
+	Bundles    []apply.Config
+	Hooks      []hook.Config
+	Execs      []program.Config
 
 	// Files are the settings files that were read, for the file watcher.
 	Files []string

@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -93,8 +94,21 @@ func (m *configTree) subscribe() {
 	m.participant = fleet.New(fleet.Config{
 		Root: m.cfg.Path, Agent: m.agent.first.ID, Host: m, Tree: m.read, Logger: m.agent.log.With("config", m.cfg.Name),
 		Life: m.agent.process.life, Maintenance: m.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
-		NeverCoordinate: m.agent.first.NeverCoordinate,
+		NeverCoordinate: m.agent.first.NeverCoordinate, BakeCheck: m.bakeCheck,
 	})
+}
+
+// bakeCheck is the bake check of the settings in use; nil: none.
+func (m *configTree) bakeCheck() *fleet.BakeCheck {
+	c, ok := m.agent.cfg.Load().BakeChecks[m.cfg.Name]
+	if !ok {
+		return nil
+	}
+	check, err := registry.NewCheck(c, m.agent.checkRun)
+	if err != nil { // the settings refuse what this refuses, but a bake without its check must not pass
+		return &fleet.BakeCheck{Interval: c.Interval, Timeout: c.Timeout, Run: func(context.Context) (string, error) { return "", err }}
+	}
+	return &fleet.BakeCheck{Interval: c.Interval, Timeout: c.Timeout, Run: check.Run}
 }
 
 // problem notes why a part cannot do its work; nil: it can. The condition is open

@@ -129,7 +129,7 @@ func (p *Participant) awaitClosed(ctx context.Context, s *session.Session, name 
 func (p *Participant) coordinate(ctx context.Context, s *session.Session, name string, t election.Term) error {
 	for wait := firstRest; ; wait = min(2*wait, lastRest) {
 		c := newCoordinator(p.cfg.Root, name, p.cfg.Agent, s, t, p.log)
-		c.keep = p.keep
+		c.keep, c.observer.check = p.keep, p.cfg.BakeCheck()
 		err := c.run(ctx)
 		c.stop()
 		if err == nil || ctx.Err() != nil || s.Context().Err() != nil || errors.Is(err, session.ErrNoAuth) || errors.Is(err, errDeposed) {

@@ -51,6 +51,7 @@ var errDeposed = errors.New("deposed")
 // coordinator is one attempt to lead a rollout. Only run touches its fields.
 type coordinator struct {
 	scene
+	observer   observer
 	root       string
 	s          *session.Session
 	term       election.Term
@@ -80,6 +81,7 @@ func newCoordinator(root, name, agent string, s *session.Session, t election.Ter
 			withdrawn: map[string]int{}, denied: map[string]bool{},
 		},
 	}
+	c.observer.results = make(chan observation, 1)
 	c.hosts = mirror.New(s, hostsPath(root, name), mirror.Options{Depth: 2, Logger: log})
 	return c
 }
@@ -92,6 +94,9 @@ func (c *coordinator) stop() {
 }
 
 func (c *coordinator) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.observer.wg.Wait()
+	defer cancel()
 	proposal, err := readProposal(ctx, c.s, c.root, c.name)
 	if err != nil {
 		return ignore(err, session.ErrNoNode)
@@ -108,7 +113,9 @@ func (c *coordinator) run(ctx context.Context) error {
 			c.log.Info("rollout closed", "result", c.gate.Result)
 			return c.collect(ctx)
 		}
+		due := c.observe(ctx)
 		acts, wake := c.decide()
+		wake = sooner(wake, due)
 		for _, a := range acts {
 			if err := c.perform(ctx, a); err != nil {
 				return err
@@ -149,6 +156,8 @@ func (c *coordinator) wait(ctx context.Context, wake time.Duration) error {
 	select {
 	case <-c.queue.C():
 	case <-c.hosts.Dirty():
+	case r := <-c.observer.results:
+		c.learn(r)
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
@@ -285,7 +294,7 @@ func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
 	if left := c.bakeLeft(); left > 0 {
 		now.Baked = c.now.Round(0).Add(left + c.zkNow).Truncate(time.Second)
 	}
-	if now.Counts == c.reported.Counts && now.Baked.Sub(c.reported.Baked).Abs() <= time.Second {
+	if now.Counts == c.reported.Counts && now.BakeCheck == c.reported.BakeCheck && now.Baked.Sub(c.reported.Baked).Abs() <= time.Second {
 		return 0, nil
 	}
 	if left := progressPause - c.now.Sub(c.reportedAt); left > 0 && !c.reportedAt.IsZero() {

@@ -29,6 +29,9 @@ type scene struct {
 	missing   map[string]time.Time // since when a host that holds a place has no subscription
 	withdrawn map[string]int       // grants that were taken back
 	denied    map[string]bool      // records that we may not write
+	observed  string               // what the bake check has said, as in Progress
+	failing   string               // why it fails
+	unsettled bool                 // its result is not known yet: the bake lasts until it is
 	relist    time.Duration        // when a shard may be listed again; 0: none waits
 	calledAt  time.Time            // when hosts were called last, and how many
 	calledN   int
@@ -122,6 +125,9 @@ func (sc *scene) oversee(gateV int32) ([]act, time.Duration) {
 		return []act{{what: "pause", gate: &g}}, 0
 	}
 	acts, wake := sc.watch()
+	if len(acts) == 0 && sc.failing != "" && sc.baking() {
+		acts = []act{sc.halted("", sc.failing)}
+	}
 	if len(acts) == 0 {
 		acts = sc.halt()
 	}

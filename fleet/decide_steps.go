@@ -59,10 +59,8 @@ func (sc *scene) canaries(ids []string) ([]string, int) {
 
 // advance opens the rollout to all hosts after the bake, and closes it at the end.
 func (sc *scene) advance() ([]act, time.Duration) {
-	for _, r := range sc.records {
-		if r.State == HostGranted || r.State == HostStarted && !r.Lost {
-			return nil, 0
-		}
+	if sc.busy() {
+		return nil, 0
 	}
 	if sc.gate.Wave == WaveCanary {
 		return sc.afterBake()
@@ -155,8 +153,8 @@ func (sc *scene) afterBake() ([]act, time.Duration) {
 	if done == 0 {
 		return []act{sc.halted("", "no canary is done, and none is left")}, 0
 	}
-	if left > 0 {
-		return nil, left
+	if left > 0 || sc.unsettled {
+		return nil, max(left, 0)
 	}
 	g := sc.gate
 	g.Wave, g.By, g.Reason = WaveAll, sc.agent, ""
@@ -177,22 +175,15 @@ func (sc *scene) bake() (time.Duration, int) {
 
 // bakeLeft returns the rest of the bake; 0: the rollout waits for something else.
 func (sc *scene) bakeLeft() time.Duration {
-	if sc.gate.State != GateOpen || sc.gate.Wave != WaveCanary {
+	if !sc.baking() {
 		return 0
 	}
-	for _, r := range sc.records {
-		if r.active() {
-			return 0
-		}
-	}
-	if left, done := sc.bake(); done > 0 {
-		return max(left, 0)
-	}
-	return 0
+	left, _ := sc.bake()
+	return max(left, 0)
 }
 
 func (sc *scene) progress() Progress {
-	p := Progress{Failures: map[string]string{}}
+	p := Progress{Failures: map[string]string{}, BakeCheck: sc.observed}
 	for _, ids := range sc.snapshots {
 		p.Counts.Called += len(ids)
 	}

@@ -37,6 +37,14 @@ type world struct {
 	active map[string]bool
 	peak   int
 	window time.Duration // of the votes, in place of VoteWindow; 0: that
+	baking *BakeCheck    // of every host
+}
+
+// bakeCheck is the check that a coordinator of this world runs.
+func (w *world) bakeCheck() *BakeCheck {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.baking
 }
 
 // voteWindow is that of a fleet of more hosts than a test has.
@@ -185,7 +193,7 @@ func (h *simpleHost) run(ctx context.Context, s *session.Session) {
 	if _, _, err := s.Create(ctx, path, nil, session.Ephemeral); err != nil && !errors.Is(err, session.ErrNodeExists) {
 		return
 	}
-	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance})
+	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance, BakeCheck: h.w.bakeCheck})
 	p.window = h.w.voteWindow
 	var wg sync.WaitGroup
 	wg.Go(func() { h.follow(ctx, s, p) })

@@ -70,7 +70,10 @@ type Config struct {
 	Owned func() (bool, <-chan struct{})
 	// NeverCoordinate keeps this host from standing for coordinator.
 	NeverCoordinate bool
-	Logger          *slog.Logger // nil: discard
+	// BakeCheck returns the check that this host runs as coordinator while a version
+	// bakes; nil, also as its result: none.
+	BakeCheck func() *BakeCheck
+	Logger    *slog.Logger // nil: discard
 }
 
 // Participant votes on proposals, changes the host when the coordinator grants its
@@ -105,6 +108,9 @@ func New(cfg Config) *Participant {
 	}
 	if cfg.Maintenance == nil {
 		cfg.Maintenance = func() (string, <-chan struct{}) { return "", nil }
+	}
+	if cfg.BakeCheck == nil {
+		cfg.BakeCheck = func() *BakeCheck { return nil }
 	}
 	if cfg.Owned == nil {
 		cfg.Owned = func() (bool, <-chan struct{}) { return true, nil }

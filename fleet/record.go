@@ -249,6 +249,9 @@ type Progress struct {
 	Failures map[string]string `json:"failures,omitempty"` // the first 20 hosts, with their words
 	// Baked is when the bake ends, by ZooKeeper's clock; zero: no bake runs.
 	Baked time.Time `json:"baked,omitzero"`
+	// BakeCheck is what the check has said of the bake: pending or holds; empty: the
+	// coordinator has no check, or no bake runs.
+	BakeCheck string `json:"bake_check,omitempty"`
 }
 
 // maxFailuresShown bounds the failures in a Progress.

@@ -43,9 +43,10 @@ func (s *State) Waiting(now time.Time) Waiting {
 	case phase != PhaseRolling:
 		return Waiting{}
 	}
-	if !s.Progress.Baked.IsZero() && s.Gate.Wave == WaveCanary {
-		if left := min(s.Progress.Baked.Sub(now), time.Duration(s.Proposal.Strategy.Bake)).Round(time.Second); left > 0 {
-			return Waiting{For: WaitBake, Text: "baking, " + inWords(left) + " left", Left: left}
+	if s.Gate.Wave == WaveCanary && (!s.Progress.Baked.IsZero() || s.Progress.BakeCheck != "") {
+		left := max(0, min(s.Progress.Baked.Sub(now), time.Duration(s.Proposal.Strategy.Bake)).Round(time.Second))
+		if text := bakeWords(left, s.Progress.BakeCheck); text != "" {
+			return Waiting{For: WaitBake, Text: text, Left: left}
 		}
 	}
 	active, ready := slices.Concat(s.in(HostGranted), s.in(HostStarted)), slices.Concat(s.in(HostCommit), s.in(HostWait))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -153,13 +154,44 @@ func (s *Settings) guard(b *guardBlock) registry.GuardConfig {
 }
 
 type configBlock struct {
-	Name     string    `hcl:"name,label"`
-	At       hcl.Range `hcl:",def_range"`
-	Path     text      `hcl:"path" is:"znode path" doc:"The root of the tree."`
-	Layout   text      `hcl:"layout,optional" is:"string" default:"auto" enum:"auto|flat|versioned|plain|leaves" doc:"auto follows a flat or a versioned tree and waits for its ready znode; plain is for trees that other tools write, without the ready rule. leaves is plain, but only znodes without children are keys, as confd and remco have it."`
-	MaxBytes size      `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data the tree may have. Beyond it the last good tree stays in use, and the condition source-unusable says by how much."`
-	Delta    boolean   `hcl:"delta,optional" is:"bool" default:"true" doc:"Learn a small change with the read of ready, which carries the difference, verified by digest. false: contents are taken only from versions and objects, which publishers alone may write."`
-	Splay    duration  `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a version is read that is published while the tree is followed, so that a large fleet does not ask ZooKeeper in one instant. For versioned trees."`
+	Name     string        `hcl:"name,label"`
+	At       hcl.Range     `hcl:",def_range"`
+	Path     text          `hcl:"path" is:"znode path" doc:"The root of the tree."`
+	Layout   text          `hcl:"layout,optional" is:"string" default:"auto" enum:"auto|flat|versioned|plain|leaves" doc:"auto follows a flat or a versioned tree and waits for its ready znode; plain is for trees that other tools write, without the ready rule. leaves is plain, but only znodes without children are keys, as confd and remco have it."`
+	MaxBytes size          `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data the tree may have. Beyond it the last good tree stays in use, and the condition source-unusable says by how much."`
+	Delta    boolean       `hcl:"delta,optional" is:"bool" default:"true" doc:"Learn a small change with the read of ready, which carries the difference, verified by digest. false: contents are taken only from versions and objects, which publishers alone may write."`
+	Splay    duration      `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a version is read that is published while the tree is followed, so that a large fleet does not ask ZooKeeper in one instant. For versioned trees."`
+	Rollout  *rolloutBlock `hcl:"rollout,block" doc:"How versions of the tree are rolled out."`
+}
+
+type rolloutBlock struct {
+	At        hcl.Range       `hcl:",def_range"`
+	BakeCheck *bakeCheckBlock `hcl:"bake_check,block" doc:"What must hold while a version bakes on the canaries. If it fails, the rollout halts. The host that coordinates the rollout runs its own, so every host that may coordinate should have the block."`
+}
+
+type bakeCheckBlock struct {
+	At       hcl.Range  `hcl:",def_range"`
+	Command  expression `hcl:"command,optional" is:"command" doc:"A program that exits with 0 while all is well. What it prints is shown when it fails."`
+	HTTP     text       `hcl:"http,optional" is:"url" doc:"Instead of a command: what is asked for; a status from 200 to 399 is well."`
+	Interval duration   `hcl:"interval,optional" is:"duration" default:"10s" min:"100ms" max:"24h" doc:"Time before the first run, and between two runs. A bake that is shorter has one run, at its end."`
+	Timeout  duration   `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`
+}
+
+// resolveBakeCheck adds the bake check of a config.
+func (s *Settings) resolveBakeCheck(name string, b *bakeCheckBlock) {
+	c := registry.CheckConfig{Kind: registry.CheckHTTP, URL: b.HTTP.Value, Interval: b.Interval.Value, Timeout: b.Timeout.Value}
+	if b.Command.Set == b.HTTP.Set {
+		s.errorAt(b.At, "Not one check", "A bake_check needs command or http, and not both.")
+		return
+	}
+	if cmd := s.command(b.Command, vars{}); cmd.Set() {
+		c.Kind = registry.CheckExec
+		c.Command, _ = cmd.Args(command.Vars{})
+	}
+	if s.Config.BakeChecks == nil {
+		s.Config.BakeChecks = map[string]registry.CheckConfig{}
+	}
+	s.Config.BakeChecks[name] = c
 }
 
 func (s *Settings) resolveConfigs(blocks []*configBlock) {
@@ -170,6 +202,9 @@ func (s *Settings) resolveConfigs(blocks []*configBlock) {
 		}
 		if base := path.Base(c.Path); trees.IsReserved(base) && c.Path != "/" && c.Path != "" {
 			s.warnAt(b.Path.At, "Reserved name", "The last element of the path, %q, is part of the layout of configs; was %q meant?", base, path.Dir(c.Path))
+		}
+		if b.Rollout != nil && b.Rollout.BakeCheck != nil {
+			s.resolveBakeCheck(b.Name, b.Rollout.BakeCheck)
 		}
 		s.Config.Configs = append(s.Config.Configs, c)
 	}

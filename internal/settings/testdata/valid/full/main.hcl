@@ -13,6 +13,21 @@ config "web.v2" {
   path   = "/config/web2"
   layout = "plain"
 }
+config "baked" {
+  path = "/config/baked"
+  rollout {
+    bake_check {
+      command = ["/usr/lib/web/slo", "99.5"]
+      timeout = "5s"
+    }
+  }
+}
+config "asked" {
+  path = "/config/asked"
+  rollout {
+    bake_check { http = "http://127.0.0.1:8080/slo" }
+  }
+}
 group "api" {
   path  = "/services/api"
   allow = ["10.0.0.7", "fd00::/8"]
