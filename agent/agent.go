@@ -320,7 +320,7 @@ func (a *Agent) retainConditions(cfg *Config) {
 		condition.RolloutFailed: tree, condition.RolloutsNotFollowed: tree,
 		condition.SourceUnusable: func(s string) bool { return hasSource(cfg, s) },
 		condition.SourceGone:     func(s string) bool { return hasSource(cfg, s) },
-		condition.NameRefused:    func(s string) bool { return hasSource(cfg, s) },
+		condition.NameRefused:    func(s string) bool { return hasSource(cfg, s) || bundle(strings.TrimPrefix(s, "template ")) },
 	} {
 		a.conds.Retain(kind, keep)
 	}

@@ -45,7 +45,8 @@ func Elements(v *view.View, source view.Source) ([]Each, error) {
 	return nil, fmt.Errorf("for_each takes a config, a group or groups, not %s", source)
 }
 
-// memberElements are the members of a group that may get traffic. That there is
+// memberElements are the members of a group that may get traffic, of several with one id
+// the newest: a member that moves to another address may be registered twice. That there is
 // none is an error unless on_empty is render, so that no file is removed for it.
 func memberElements(g *view.Group) ([]Each, error) {
 	members := serving(g.Members)
@@ -54,9 +55,18 @@ func memberElements(g *view.Group) ([]Each, error) {
 			return nil, err
 		}
 	}
-	list := make([]Each, len(members))
-	for i, m := range members {
-		list[i] = Each{Key: cmp.Or(m.ID, m.Node), Value: m}
+	var list []Each
+	at := map[string]int{}
+	for _, m := range members {
+		e := Each{Key: cmp.Or(m.ID, m.Node), Value: m}
+		i, double := at[e.Key]
+		switch {
+		case !double:
+			at[e.Key] = len(list)
+			list = append(list, e)
+		case list[i].Value.(view.Member).Czxid < m.Czxid: //nolint:forcetypeassert // the line above made it.
+			list[i] = e
+		}
 	}
 	return list, nil
 }

@@ -113,6 +113,13 @@ func TestMembers_Each(t *testing.T) {
 	if _, err = Elements(&v, view.Source{Kind: view.KindGroup, Name: "away"}); !errors.Is(err, ErrEmptyGroup) {
 		t.Errorf("elements of a group without members that are up: %v", err)
 	}
+	twice := view.View{}.With(&view.Group{Name: "api", Members: []view.Member{
+		{ID: "a", Host: "10.0.0.1", Status: view.StatusUp, Czxid: 5}, {ID: "a", Host: "10.0.0.2", Status: view.StatusUp, Czxid: 7}, {ID: "a", Host: "10.0.0.3", Status: view.StatusUp, Czxid: 6},
+	}})
+	list, err = Elements(&twice, view.Source{Kind: view.KindGroup, Name: "api"})
+	if err != nil || len(list) != 1 || list[0].Value.(view.Member).Host != "10.0.0.2" { //nolint:forcetypeassert // a panic fails the test
+		t.Errorf("members with one id: %v %v", list, err)
+	}
 	empty := &Each{Key: "web", Value: []view.Member{}}
 	for _, c := range []struct {
 		source, want string

@@ -87,6 +87,9 @@ func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions
 	differs := false
 	var errs []error
 	for _, b := range bundles {
+		if err := b.Config.LeftOut(&v); err != nil {
+			g.Warnf("%s: %v", b.Config.Name, err)
+		}
 		changed, err := renderBundle(ctx, &g.Console, engine, b, v, o)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", b.Config.Name, err))

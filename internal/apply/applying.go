@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/view"
 )
@@ -119,6 +120,7 @@ func (t *applying) prepare(ctx context.Context) error {
 	if err := t.render(ctx); err != nil {
 		return err
 	}
+	t.Conds.Set(condition.NameRefused, "template "+t.name, t.job.Bundle.Config.LeftOut(&t.job.View))
 	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS, Durable: t.checkAt() == atSwapped}
 	if !t.atomic() {
 		cfg.StateDir = t.journalDir()

@@ -122,19 +122,24 @@ func (c *FileConfig) Path(e *template.Each) (string, error) {
 	if !filepath.IsAbs(dest) || filepath.Clean(dest) != dest {
 		return "", fmt.Errorf("destination %q is not a clean absolute path", dest)
 	}
+	return dest, c.checkKey(e)
+}
+
+// checkKey returns why the key of an element cannot be part of a file name; nil: it can.
+func (c *FileConfig) checkKey(e *template.Each) error {
 	if e == nil {
-		return dest, nil
+		return nil
 	}
 	for part := range strings.SplitSeq(e.Key, "/") {
 		if !view.IsName(part) || part[0] == '.' {
-			return "", fmt.Errorf("element %q cannot be part of a file name: it is empty, begins with a dot or a -, "+
+			return fmt.Errorf("element %+.128q cannot be part of a file name: it is empty, begins with a dot or a -, "+
 				"or has other characters than letters, digits and ._:-", e.Key)
 		}
 	}
 	if !c.AllowSubdirs && strings.Contains(e.Key, "/") {
-		return "", fmt.Errorf("element %q cannot be part of a file name: it holds a slash; allow_subdirs = true lets keys name directories", e.Key)
+		return fmt.Errorf("element %+.128q cannot be part of a file name: it holds a slash; allow_subdirs = true lets keys name directories", e.Key)
 	}
-	return dest, nil
+	return nil
 }
 
 // CheckConfig is a check block.

@@ -316,6 +316,32 @@ func TestRun_ForEachReloadsWhatChanged(t *testing.T) {
 	}
 }
 
+// TestRun_ForEachLeavesOutHostileKeys: a key that is no name has no file, and a condition
+// says so. The files of the other keys follow their data, and all is right again when the
+// key is gone.
+func TestRun_ForEachLeavesOutHostileKeys(t *testing.T) {
+	t.Parallel()
+	b, _ := newPlayBed(t)
+	web := view.Source{Kind: view.KindConfig, Name: "web"}
+	x := b.bundle(Config{Name: "each", ForEach: &web, Templates: []FileConfig{{
+		Name: "each", Contents: "{{ .Value }}", Destination: func(e *template.Each) (string, error) { return b.path("f-" + e.Key), nil },
+	}}})
+	for _, key := range []string{"a b", ".x", "-rf", "$(id)", "a\u202eb", "`id`", "..", "a/b", "x;\"}{", strings.Repeat("k", 5000)} {
+		b.keys(map[string]string{"good": key, key: "hostile", key + "|2": "hostile"})
+		b.good(x)
+		b.is("f-good", key)
+		open := b.Conds.List()
+		if len(open) != 1 || open[0].Name() != "name-refused template each" || len(open[0].Text) > 1000 || !strings.HasSuffix(open[0].Text, "; and 1 more") {
+			t.Errorf("%q: the conditions are %+v", key, open)
+		}
+		b.keys(map[string]string{"good": "1"})
+		b.good(x)
+		if open := b.Conds.List(); len(open) != 0 {
+			t.Errorf("%q is gone: the conditions are %+v", key, open)
+		}
+	}
+}
+
 // TestRun_OneFailureLeavesNoMixture: a view changes two templates of a bundle,
 // and one of them fails. The next view changes only that one: both files are of
 // the new version.

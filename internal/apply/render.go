@@ -12,6 +12,7 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
+	"github.com/zkagent/zkagent/view"
 )
 
 type output struct {
@@ -67,12 +68,20 @@ func (o *output) label() string {
 	return fmt.Sprintf("template %s for %q", o.Config.Name, o.each.Key)
 }
 
-// elements are the elements of for_each; one nil without it.
+// elements are the elements of for_each; one nil without it. Those whose key can be no
+// part of a file name are left out, so that who writes one key does not keep the files
+// of the others from changing.
 func (j *Job) elements() ([]*template.Each, error) {
-	if j.Bundle.Config.ForEach == nil {
+	c := &j.Bundle.Config
+	all, err := c.elements(&j.View)
+	return slices.DeleteFunc(all, func(e *template.Each) bool { return c.checkKey(e) != nil }), err
+}
+
+func (c *Config) elements(v *view.View) ([]*template.Each, error) {
+	if c.ForEach == nil {
 		return []*template.Each{nil}, nil
 	}
-	list, err := template.Elements(&j.View, *j.Bundle.Config.ForEach)
+	list, err := template.Elements(v, *c.ForEach)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +90,37 @@ func (j *Job) elements() ([]*template.Each, error) {
 		elements[i] = &list[i]
 	}
 	return elements, nil
+}
+
+// LeftOut says which elements of for_each have no file, because their keys can be no part
+// of a file name; nil: all have one.
+func (c *Config) LeftOut(v *view.View) error {
+	var first error
+	more := 0
+	all, _ := c.elements(v)
+	for _, e := range all {
+		switch err := c.checkKey(e); {
+		case err != nil && first == nil:
+			first = err
+		case err != nil:
+			more++
+		}
+	}
+	if more == 0 {
+		return first
+	}
+	return fmt.Errorf("%w; and %d more", first, more)
+}
+
+// checkKey returns why one of the templates cannot have a file for an element; nil: all
+// can.
+func (c *Config) checkKey(e *template.Each) error {
+	for i := range c.Templates {
+		if err := c.Templates[i].checkKey(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // one renders one template for one element, or takes what is known.

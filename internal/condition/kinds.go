@@ -165,9 +165,9 @@ var (
 		Do:      "Run `zkagent members NAME --here`: do the members still answer? If they are gone, run `zkagent members accept NAME`. The guard accepts the loss by itself when `hold` is over and, with `probe = true`, when the members do not answer.",
 	})
 	NameRefused = define(&Kind{
-		Code: "name-refused", Subject: "election or set of groups",
-		Meaning: "ZooKeeper has a name that could mean something else in a file, a command or a path: the id of a leader, or the name of a group of a set. A name has 1 to 128 letters, digits and `._:-`, and does not begin with `-`. The text names the znode.",
-		Use:     "Everything else. The leader has no id, and the group is not in its set.",
+		Code: "name-refused", Subject: "election, set of groups or template",
+		Meaning: "ZooKeeper has a name that could mean something else in a file, a command or a path: the id of a leader, the name of a group of a set, or the key of an element of a `for_each`. A name has 1 to 128 letters, digits and `._:-`, and does not begin with `-`. A name of a file does not begin with a dot either. The text names the znode or the key.",
+		Use:     "Everything else. The leader has no id, the group is not in its set, and the element has no file.",
 		Do:      "Rename it, or find out who wrote it. A template that needs such an id or name as it is calls `rawLeaderID` or `rawGroupNames`, and quotes it.",
 	})
 	RecoverFailed = define(&Kind{
