@@ -199,15 +199,20 @@ func (w *wire) readFrame() ([]byte, error) {
 		return nil, w.refuse(n)
 	}
 	_, _ = w.in.Discard(4)
-	frame := make([]byte, n)
-	for got := 0; got < n; {
-		// A long frame arrives in pieces; each shows that the server is there.
-		piece := min(n-got, 64<<10)
-		if _, err := io.ReadFull(w.in, frame[got:got+piece]); err != nil {
+	// A long frame arrives in pieces; each shows that the server is there. Memory is
+	// taken for what has arrived, and not for a length that may be a lie.
+	const step = 64 << 10
+	frame := make([]byte, 0, min(n, 4*step))
+	for len(frame) < n {
+		if len(frame) == cap(frame) {
+			frame = append(make([]byte, 0, min(n, 4*cap(frame))), frame...)
+		}
+		got := len(frame)
+		frame = frame[:min(got+step, cap(frame))]
+		if _, err := io.ReadFull(w.in, frame[got:]); err != nil {
 			return nil, err
 		}
-		got += piece
-		if got < n {
+		if len(frame) < n {
 			w.patience()
 		}
 	}
