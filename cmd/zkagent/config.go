@@ -126,13 +126,13 @@ type publishFlags struct {
 
 func (p *publishFlags) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVarP(&p.message, "message", "m", "", "why you publish; the history shows it")
-	f.Int64Var(&p.check, "check-version", 0, "do nothing unless this version is in use (exit 75)")
+	f.StringVarP(&p.message, "message", "m", "", "why you publish; the history and audit show it (default: no reason)")
+	f.Int64Var(&p.check, "check-version", 0, "publish only if this version is in use, so that you undo nobody's change; otherwise exit with 75 (default: any version)")
 	f.BoolVar(&p.force, "force", false, "publish although the tree grows or shrinks more than fivefold")
-	f.BoolVar(&p.finish, "finish", false, "write over an unfinished publish of a flat tree")
-	f.StringVar(&p.layout, "layout", config.LayoutAuto, "auto, flat or versioned; auto keeps the layout of an existing tree, and makes a new one versioned")
+	f.BoolVar(&p.finish, "finish", false, "replace an unfinished publish of a flat tree; by default it is refused")
+	f.StringVar(&p.layout, "layout", config.LayoutAuto, "auto, flat or versioned; auto keeps the layout of an existing tree, and creates a new one as versioned")
 	f.BoolVar(&p.noDelta, "no-delta", false, "omit diffs; agents read full contents from publisher-only paths")
-	f.StringVar(&p.schema, "schema", "", "JSON Schema file that the tree must satisfy")
+	f.StringVar(&p.schema, "schema", "", "JSON Schema file that the tree must satisfy (default: the key .schema.json of the tree, if it has one)")
 }
 
 // config makes the publisher's configuration.

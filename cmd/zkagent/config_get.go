@@ -116,7 +116,7 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 	}
 	rawFlag(g, c)
 	c.Flags().Var(&version, "version", "an older version instead of the one in use")
-	c.Flags().BoolVar(&plain, "plain", false, "read the tree without the ready rule")
+	c.Flags().BoolVar(&plain, "plain", false, "read the tree also when it has no ready znode; by default such a tree is refused")
 	c.Flags().BoolVar(&keysOnly, "keys", false, "print the names of the keys only")
 	return c
 }
@@ -195,7 +195,7 @@ the one in use). A or B may be a directory or file.`,
 			return withExitCode(err, exitCode, differs)
 		},
 	}
-	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with 1 when there is a difference, and with 70 for a failure")
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 when there is a difference, and with 70 for a failure")
 	return c
 }
 

@@ -76,7 +76,7 @@ the plan.`,
 		},
 	}
 	p.add(c)
-	c.Flags().BoolVar(&exitCode, "exit-code", false, "end with 1 when something would change, and with 70 for a failure")
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 when something would change, and with 70 for a failure")
 	c.Flags().BoolVar(&ask, "fleet", false, "ask every subscribed agent what the version would do there")
 	c.Flags().BoolVar(&roll.rollout, "rollout", false, "plan a rollout: say how the version would reach the hosts")
 	roll.add(c.Flags())

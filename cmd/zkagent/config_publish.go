@@ -28,7 +28,7 @@ the same, with the usual checks: it ends the rollout, and all hosts change at on
 		Args: cobra.ExactArgs(2),
 	}
 	var key string
-	c.Flags().StringVar(&key, "key", "", "with - as source: the key that standard input is the value of; the others stay")
+	c.Flags().StringVar(&key, "key", "", "with - as source: publish standard input as the value of this key; the other keys stay")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		dir, name := sourceAndTarget(args)
 		if (dir == "-") != (key != "") {

@@ -225,7 +225,7 @@ and the right to write, one ephemeral znode is created below /zkagent and delete
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&noWrite, "no-write", false, "do not make a znode")
+	c.Flags().BoolVar(&noWrite, "no-write", false, "do not test the clock and writing: by default an ephemeral znode is created and deleted")
 	return c
 }
 

@@ -68,7 +68,7 @@ below ` + electionsRoot + `.`,
 	}
 	f := c.Flags()
 	f.BoolVar(&o.observe, "observe", false, "show who leads, without being a candidate")
-	f.BoolVar(&o.once, "once", false, "print the present leader and end")
+	f.BoolVar(&o.once, "once", false, "print the present leader and exit")
 	f.DurationVar(&o.joinDelay, "join-delay", 0, "join this much later, so that other hosts lead first; no leader is replaced")
 	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
 	f.StringVar(&o.describe, "describe", "", "a text for --list behind host:pid, such as what the command does; excludes --id")

@@ -68,7 +68,7 @@ holds and who waits.`,
 	f := c.Flags()
 	o.flags(f, "fail at once when another client holds it", "fail when the lock is not acquired in this time")
 	f.BoolVarP(&o.shared, "shared", "s", false, "a read lock: held by many at once, and not together with a write lock")
-	f.BoolVar(&o.write, "write", false, "a write lock, for paths that are read-write locks")
+	f.BoolVar(&o.write, "write", false, "a write lock: held alone, and not together with read locks of --shared; by default the path is a plain lock")
 	f.BoolVar(&o.list, "list", false, "show who holds and who waits, and end")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitTemporary, "exit code when the lock is not acquired")
 	f.IntVar(&o.permits, "permits", 0, "use a semaphore with this number of permits instead of a lock")

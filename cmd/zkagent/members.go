@@ -49,7 +49,7 @@ Children that are not members are listed with the reason.`,
 		},
 	}
 	c.Flags().BoolVar(&o.watch, "watch", false, "print them again at each change")
-	c.Flags().BoolVar(&o.here, "here", false, "as the agent on this host uses them, held ones too")
+	c.Flags().BoolVar(&o.here, "here", false, "members as the agent on this host uses them, held ones too; by default as ZooKeeper has them")
 	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "with --watch: end with 69 when the session expires, instead of continuing in the next one")
 	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, draining, maintenance, down, held")
 	c.Flags().StringVar(&o.format, "format", "", "how the data is read (default: the settings, or auto)")

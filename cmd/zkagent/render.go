@@ -54,7 +54,7 @@ when rendering failed.`,
 	f.BoolVar(&o.dryRun, "dry-run", false, "render and compare, and write nothing")
 	f.BoolVar(&o.check, "check", false, "run the checks as for a vote, in a preview, and write nothing")
 	f.BoolVar(&o.diff, "diff", false, "show the differences, and write nothing")
-	f.BoolVar(&o.exitCode, "exit-code", false, "end with 1 when there is a difference, and with 70 for a failure")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 when there is a difference, and with 70 for a failure")
 	f.BoolVar(&o.stdout, "stdout", false, "print what was rendered, and write nothing")
 	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent has kept, instead of asking ZooKeeper")
 	f.StringVar(&o.data, "data", "", "use the data of this YAML or JSON file, instead of asking ZooKeeper")

@@ -149,7 +149,7 @@ have the standard input and output of zkagent, and the terminal.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&site, "site", site, "which of the sites we are")
+	c.Flags().StringVar(&site, "site", site, "the name by which this host votes")
 	c.Flags().StringVar(&onCommit, "on-commit", "", "shell command to run after commit")
 	c.Flags().StringVar(&onAbort, "on-abort", "", "shell command to run after abort")
 	return c
