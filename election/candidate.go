@@ -113,6 +113,13 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 	return fmt.Errorf("election %s: %w", c.cfg.Name, failed)
 }
 
+// Serve stands in each session of m, one after another, until ctx ends or the only term
+// is over. It returns nil then, and otherwise what [session.Manager.Each] returns. The
+// Manager's Run must be running.
+func (c *Candidate) Serve(ctx context.Context, m *session.Manager) error {
+	return m.Each(ctx, func(ctx context.Context, s *session.Session) error { return c.Run(ctx, s, nil) })
+}
+
 // observe follows the leader. When ctx or the session ends, the campaign notices that
 // too. Other errors leave the leader unknown.
 func (c *Candidate) observe(ctx context.Context, s *session.Session, participants *recipe.Participants, notify func(view.Leader)) {

@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,4 +39,41 @@ func ExampleCandidate() {
 	// Output:
 	// leading: true <nil>
 	// <nil>
+}
+
+// The candidate stands again in each session.
+func ExampleCandidate_Serve() {
+	server := memzk.New(memzk.Options{})
+	defer server.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	sessions, err := session.New(session.Config{Servers: []string{"memory:2181"}, Dial: server.Dial})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- sessions.Run(ctx) }()
+	terms := 0
+	worker := election.New(election.Config{
+		Name: "worker", Path: "/elections/worker", ID: "host-1",
+		Lead: func(term context.Context, _ election.Term) {
+			if terms++; terms == 2 {
+				fmt.Println("leads again in the next session")
+				cancel()
+				return
+			}
+			for _, id := range server.SessionIDs() {
+				server.ExpireSession(id)
+			}
+			<-term.Done()
+			fmt.Println("expired:", errors.Is(context.Cause(term), session.ErrExpired))
+		},
+	})
+	fmt.Println("served:", worker.Serve(ctx, sessions))
+	<-ended
+	// Output:
+	// expired: true
+	// leads again in the next session
+	// served: <nil>
 }

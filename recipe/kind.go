@@ -105,3 +105,27 @@ func isSemaphore(ctx context.Context, s *session.Session, path, want string, sta
 	}
 	return err
 }
+
+// curatorsItem is the name of an item in one of Curator's queues: a DistributedQueue, with
+// an id or a time between bars, or with a priority.
+var curatorsItem = regexp.MustCompile(`^queue-(\|.*\||[01][0-9A-F]{8})?[0-9]{10}$`)
+
+// otherLayout returns an error when an item shows a layout of Curator that this queue
+// does not read. Without it a full queue would look empty.
+func (q *items) otherLayout(names []string) error {
+	for _, name := range names {
+		m := curatorsItem.FindStringSubmatch(name)
+		if _, ours := q.parse(name); ours || m == nil {
+			continue
+		}
+		have := "DistributedQueue of Curator"
+		switch {
+		case strings.HasPrefix(m[1], "|"):
+			have = "DistributedIdQueue or DistributedDelayQueue of Curator"
+		case m[1] != "":
+			have = "DistributedPriorityQueue of Curator"
+		}
+		return &KindError{Path: q.dir, Want: "queue of this layout", Have: have, Child: name}
+	}
+	return nil
+}

@@ -38,6 +38,10 @@ func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 		}
 	}
 	list := q.sorted(lists[1].Names, lists[0].Names)
+	if err := q.otherLayout(lists[1].Names); err != nil && len(list) == 0 {
+		set.stop()
+		return nil, watches{}, err
+	}
 	for i := range list {
 		list[i].listed, list[i].era = lists[1].Stat.Pzxid, era
 	}

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -104,4 +105,44 @@ func (l *Lock) acquire(ctx context.Context, wait func(*Participant) error) (*Hol
 		return nil, fmt.Errorf("lock %s: %w", l.cfg.Path, err)
 	}
 	return newHold(ctx, l.s, l.cfg.Path, participant.path, participant.Fence(), l.opts), nil
+}
+
+// WhileLocked takes a lock, runs fn and releases the lock. The context of fn ends with
+// the hold, and with ctx. fn returns nil when its work is done: WhileLocked then returns
+// nil. When fn returns an error after the end of its hold, WhileLocked takes the lock
+// again, in the next session if need be, and runs fn again. It returns any other error
+// of fn, and what [session.Manager.Each] returns. The Manager's Run must be running.
+func WhileLocked(ctx context.Context, m *session.Manager, cfg LockConfig, fn func(context.Context, *Hold) error) error {
+	return m.Each(ctx, func(ctx context.Context, s *session.Session) error {
+		lock := NewLock(s, cfg)
+		for {
+			hold, err := lock.Acquire(ctx)
+			if err != nil {
+				return err
+			}
+			err = hold.run(ctx, fn)
+			if err == nil || ctx.Err() != nil || !errors.Is(err, ErrLost) {
+				return err
+			}
+		}
+	})
+}
+
+// run calls fn and releases the hold. It returns why the hold ended if it ended before
+// a fn that failed.
+func (h *Hold) run(ctx context.Context, fn func(context.Context, *Hold) error) error {
+	held, cancel := context.WithCancelCause(h.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	err := fn(held, h)
+	ended := h.Err()
+	released := h.Release(context.WithoutCancel(ctx))
+	switch {
+	case err != nil && ended != nil:
+		return ended
+	case err == nil && ended == nil:
+		return released
+	}
+	return err
 }

@@ -12,6 +12,15 @@ const (
 	eachCalm  = time.Minute // the pauses start over after a try that lasted so long
 )
 
+// eachTries has the policy of the context, or these pauses.
+func eachTries(ctx context.Context) tries {
+	policy := retryOf(ctx)
+	if policy == nil {
+		policy = Backoff{First: eachFirst, Last: eachLast}
+	}
+	return tries{policy: policy, began: time.Now()}
+}
+
 // Each calls fn in each session, one session after another. The Run(ctx, s) of
 // registrars, groups, candidates, nodes and followers fits.
 //
@@ -28,11 +37,7 @@ const (
 //
 // The Manager's Run must be running. Each also returns when that has ended.
 func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Session) error) error {
-	policy := retryOf(ctx)
-	if policy == nil {
-		policy = Backoff{First: eachFirst, Last: eachLast}
-	}
-	again := tries{policy: policy, began: time.Now()}
+	again := eachTries(ctx)
 	for {
 		s, err := m.Session(ctx)
 		if err != nil {

@@ -136,11 +136,10 @@ func unfollowed(ctx context.Context, s *session.Session, path string) error {
 // removeTree deletes a znode with everything below it, the deepest first. Without
 // force it deletes nothing if something below it is managed.
 func removeTree(ctx context.Context, s *session.Session, path string, force bool) error {
-	var paths []string
-	if err := walk(ctx, s, path, 0, func(z znode) error { paths = append(paths, z.path); return nil }); err != nil {
-		return err
+	if _, _, err := s.Children(ctx, path); err != nil {
+		return err // of a missing znode: DeleteTree takes it for deleted
 	}
-	for _, p := range paths {
+	return s.DeleteTree(ctx, path, func(p string) error {
 		dir, name := session.SplitPath(p)
 		switch {
 		case force:
@@ -149,13 +148,8 @@ func removeTree(ctx context.Context, s *session.Session, path string, force bool
 		case p == "/zookeeper" || p == "/zkagent":
 			return fail(exitFailed, fmt.Errorf("a program maintains %s", p), "--force deletes it, too")
 		}
-	}
-	for _, p := range slices.Backward(paths) {
-		if err := s.Delete(ctx, p, -1); err != nil && !errors.Is(err, session.ErrNoNode) {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // mustExist returns an error, with what exists near it, when a config is missing.
