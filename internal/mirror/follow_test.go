@@ -10,7 +10,10 @@ import (
 // Clone returns a copy that stays as it is.
 func (s *Snapshot) Clone() *Snapshot {
 	c := *s
-	c.top = s.top.clone()
+	c.top, c.parts = s.top.clone(), map[string]*part{}
+	for name, p := range s.parts {
+		c.parts[name] = new(*p)
+	}
 	return &c
 }
 
