@@ -31,6 +31,7 @@ import (
 	"github.com/zkagent/zkagent/internal/maintenance"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
@@ -53,6 +54,7 @@ type Agent struct {
 	metrics *metrics
 	conds   *condition.Set
 	events  *event.Ring
+	outages atomic.Pointer[[]show.Outage] // as in show.ZooKeeperStatus
 	notify  *systemd.Notifier
 
 	sessions *session.Manager
@@ -232,6 +234,7 @@ func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 		kind, text = "condition-opened", c.Text
 		a.log.Warn("condition open", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	} else {
+		a.noteOutage(c)
 		a.log.Info("condition closed", "code", c.Code, "subject", c.Subject, "lasted", time.Since(c.Since))
 	}
 	a.events.Add(event.Event{Kind: kind, Subject: c.Name(), Text: text, Warn: isOpen})

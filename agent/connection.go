@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // How patient the watch over the connection is.
@@ -72,6 +75,33 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 			return
 		}
 	}
+}
+
+// Which outages the status has.
+const (
+	outagesKept = 10
+	outageLeast = time.Second
+)
+
+// noteOutage keeps how long ZooKeeper was away, for the status, if that is what the
+// closed condition says. Only followConnection closes that one.
+func (a *Agent) noteOutage(c condition.Condition) {
+	now := time.Now()
+	lasted := now.Sub(c.Since)
+	if c.Code != condition.ZooKeeperUnreachable.Code || lasted < outageLeast {
+		return
+	}
+	list := append(a.pastOutages(), show.Outage{Since: c.Since, Until: now, Seconds: view.Seconds(lasted), Reason: c.Text})
+	list = list[max(0, len(list)-outagesKept):]
+	a.outages.Store(&list)
+}
+
+// pastOutages returns a copy of the outages that are kept.
+func (a *Agent) pastOutages() []show.Outage {
+	if list := a.outages.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
 }
 
 // hexID shows a session id as servers do.

@@ -31,6 +31,7 @@ func (a *Agent) Status() show.Status {
 		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
 		Sources: a.sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),
 	}
+	s.ZooKeeper.Outages = a.pastOutages()
 	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
 	st := a.settings.state.Load()

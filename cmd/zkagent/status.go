@@ -145,6 +145,9 @@ func zookeeperLine(console *term.Console, z *show.ZooKeeperStatus) string {
 	if z.State != "connected" && z.LastError != "" {
 		line += ": " + term.Printable(z.LastError)
 	}
+	if o := z.LastOutage(); o != nil {
+		line += fmt.Sprintf("; last outage %s ago, it lasted %s", term.Age(o.Until), term.Short(time.Duration(o.Seconds)))
+	}
 	if z.Warning != "" {
 		line += "; " + colored(console, show.Warning, term.Printable(z.Warning))
 	}

@@ -70,6 +70,7 @@ func troubled() *show.Status {
 		ZooKeeper: show.ZooKeeperStatus{
 			State: "suspended", SessionID: "0x17", Timeout: view.Seconds(10 * time.Second), Since: ago(50 * time.Hour), LastError: "dial: connection refused",
 			Reconnects: 3, Watches: 12, Resumed: true,
+			Outages: []show.Outage{{}, {Until: ago(60 * time.Hour), Seconds: view.Seconds(42 * time.Second)}},
 		},
 		Conditions: []show.Condition{
 			{Code: "template-failed", Subject: "web", Since: ago(51 * time.Hour), Text: "check: nginx: unknown directive \x1b[2J"},
@@ -98,7 +99,7 @@ func troubled() *show.Status {
 // TestStatus_Wide is what an operator reads when things are not well.
 func TestStatus_Wide(t *testing.T) {
 	const want = `web-07: failing; 1 template ok, 1 failed; ZooKeeper suspended
-zookeeper: suspended, session 0x17, timeout 10s, for 2d02h: dial: connection refused; watches 12, reconnections 3, expired sessions 0, resumed from the previous process
+zookeeper: suspended, session 0x17, timeout 10s, for 2d02h: dial: connection refused; last outage 2d12h ago, it lasted 42s; watches 12, reconnections 3, expired sessions 0, resumed from the previous process
 template-failed web: check: nginx: unknown directive ?[2J (for 2d03h)
   in use: The last good files.
   do: ` + "`zkagent status -o wide` has the error with the line of the template, or the output of the check. `zkagent render web --diff` tries it by hand." + `

@@ -61,6 +61,25 @@ type ZooKeeperStatus struct {
 	Resumed     bool         `json:"resumed"`
 	LastError   string       `json:"last_error,omitempty"`
 	Warning     string       `json:"warning,omitempty"` // what is wrong with the server, as that it is too old
+	// Outages are the latest times without a connection that this process has seen the
+	// end of, the oldest first. Those of less than a second are not among them.
+	Outages []Outage `json:"outages,omitempty"`
+}
+
+// Outage is a time without ZooKeeper.
+type Outage struct {
+	Since   time.Time    `json:"since"`
+	Until   time.Time    `json:"until"`
+	Seconds view.Seconds `json:"seconds"`
+	Reason  string       `json:"reason,omitempty"` // as last known
+}
+
+// LastOutage is the newest of the outages; nil: there was none.
+func (z ZooKeeperStatus) LastOutage() *Outage {
+	if len(z.Outages) == 0 {
+		return nil
+	}
+	return &z.Outages[len(z.Outages)-1]
 }
 
 // SourceStatus is about one declared source.
