@@ -144,3 +144,29 @@ func ExampleGroupConfig() {
 	// <nil>
 	// format "nerv" is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR
 }
+
+// A group is read once, and members that may get traffic are chosen of it.
+func ExampleInstances() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, closeAll := connect(ctx)
+	defer closeAll()
+	group := registry.GroupConfig{Name: "web", Path: "/services/web"}
+	members, err := registry.Instances(ctx, s, group)
+	fmt.Println(len(members), err)
+
+	web := registry.NewRegistrar(registry.ServiceConfig{Name: "web", Group: "/services/web", MemberID: "web-1", Address: "10.0.0.5", Port: 8080})
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- web.Run(run, s) }()
+	<-web.Joined()
+	members, err = registry.Instances(ctx, s, group)
+	for _, m := range members {
+		fmt.Println(m.Address(), m.MayServe(), err)
+	}
+	stop()
+	<-ended
+	// Output:
+	// 0 <nil>
+	// 10.0.0.5:8080 true <nil>
+}

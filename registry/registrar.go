@@ -70,7 +70,7 @@ type Registrar struct {
 	running  int
 	session  *session.Session // of the newest Run
 	sessions int              // sessions that Run has seen
-	former   map[int64]bool   // their ids, and those of the former process
+	former   map[int64]bool   // their ids
 	node     string           // path of the znode as last known
 	born     time.Time        // registration time in the znode's data
 	status   ServiceStatus
@@ -138,14 +138,6 @@ func (r *Registrar) Inherit(old *Registrar) {
 
 // Joined is closed when the member has been registered once.
 func (r *Registrar) Joined() <-chan struct{} { return r.joined }
-
-// FormerSession names a session of a previous process on this host. If that session
-// still owns the member's znode, Run replaces the znode instead of waiting for it.
-func (r *Registrar) FormerSession(id int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.former[id] = true
-}
 
 // RunChecks runs the checks until ctx ends, independent of sessions.
 func (r *Registrar) RunChecks(ctx context.Context) error {

@@ -58,3 +58,22 @@ func TestServe(t *testing.T) {
 		<-ended
 	})
 }
+
+// A read that cannot happen returns why, and no members.
+func TestInstances_Ended(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		s, err := session.Dial(t.Context(), memConfig(srv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if members, err := Instances(ctx, s, GroupConfig{Name: "web", Path: groupPath}); err == nil || members != nil {
+			t.Errorf("after the end of ctx: %v, %v", members, err)
+		}
+		_ = s.Close()
+		if members, err := Instances(t.Context(), s, GroupConfig{Name: "web", Path: groupPath}); err == nil || members != nil {
+			t.Errorf("after the end of the session: %v, %v", members, err)
+		}
+	})
+}

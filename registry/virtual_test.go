@@ -395,7 +395,7 @@ func TestRegistrar_StaleOwnerOfSameHost(t *testing.T) {
 		stale := former.ID()
 		var h health
 		r := NewRegistrar(curatorService(&h))
-		r.FormerSession(stale)
+		r.former[stale] = true
 		m := run(t, memConfig(srv), r)
 		defer m.stop()
 		eventually(t, time.Minute, "replaced before the former session ended", func() bool {
