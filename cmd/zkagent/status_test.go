@@ -160,6 +160,9 @@ func TestStatus_Check(t *testing.T) {
 		want  string
 	}{
 		"ok": {healthy(func(*show.Status) {}), 0, "ZKAGENT OK - 2 templates ok\n"},
+		"just started": {healthy(func(s *show.Status) {
+			s.Templates, s.Summary = []show.TemplateStatus{{Name: "web", State: "waiting"}}, "0 templates ok, 1 waiting"
+		}), 1, "ZKAGENT WARNING - 0 templates ok, 1 waiting\n"},
 		"outage": {healthy(func(s *show.Status) {
 			s.ZooKeeper = show.ZooKeeperStatus{State: "suspended", LastError: "refused"}
 			s.Health, s.Conditions = fleet.Degraded, []show.Condition{{Code: "zookeeper-unreachable", Text: "suspended: refused"}}

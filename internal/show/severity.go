@@ -8,6 +8,7 @@ package show
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/zkagent/zkagent/fleet"
@@ -83,6 +84,9 @@ func (s *Status) Check() (code int, word, text string) { //nolint:nonamedreturns
 	}
 	switch s.Health {
 	case fleet.OK:
+		if slices.ContainsFunc(s.Templates, func(t TemplateStatus) bool { return t.State == "waiting" }) {
+			return CheckWarning, "WARNING", text // The agent has just started.
+		}
 		return CheckOK, "OK", text
 	case fleet.Maintenance:
 		return CheckOK, "MAINTENANCE", text
