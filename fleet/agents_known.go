@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,6 +43,8 @@ func editKnown(ctx context.Context, s *session.Session, id string, edit func(k *
 		switch {
 		case !edit(&k, found):
 			return nil, nil
+		case found && !k.Lost.IsZero(): // a host that is back reads this znode and may not change it
+			return append(absent(AgentPath(id)), session.SetOp(path, encode(k), st.Version)), nil
 		case found:
 			return []session.Op{session.SetOp(path, encode(k), st.Version)}, nil
 		}
@@ -51,12 +52,14 @@ func editKnown(ctx context.Context, s *session.Session, id string, edit func(k *
 	})
 }
 
-// missed notes that a host is missing. It ignores errors: not every reader may write.
+// missed notes that a host is missing. It tries once, because a host that is back makes
+// every try fail, and ignores errors: not every reader may write.
 func missed(ctx context.Context, s *session.Session, id string, now time.Time) time.Time {
-	at := now.UTC().Truncate(time.Second)
+	at, tried := now.UTC().Truncate(time.Second), false
 	_ = editKnown(ctx, s, id, func(k *knownHost, found bool) bool {
-		k.Lost = at
-		return found && k.Stopped.IsZero()
+		again := tried
+		k.Lost, tried = at, true
+		return found && !again && k.Stopped.IsZero()
 	})
 	return at
 }
@@ -82,10 +85,14 @@ func readGone(ctx context.Context, s *session.Session, list []string) ([]HostSta
 
 // Forget removes a stopped or lost host from the known hosts.
 func Forget(ctx context.Context, s *session.Session, id string) error {
-	if _, ok, err := s.Exists(ctx, AgentPath(id)); err != nil || ok {
-		return cmp.Or(err, fmt.Errorf("forget %s: %w", id, ErrLive))
+	err := s.CreateParents(ctx, AgentPath(id))
+	if err == nil {
+		_, err = s.Multi(ctx, append(absent(AgentPath(id)), session.DeleteOp(knownAs(id), -1))...)
 	}
-	if err := s.Delete(ctx, knownAs(id), -1); err != nil {
+	switch {
+	case errors.Is(err, session.ErrNodeExists):
+		return fmt.Errorf("forget %s: %w", id, ErrLive)
+	case err != nil:
 		return fmt.Errorf("forget %s: %w", id, err)
 	}
 	return nil

@@ -60,6 +60,8 @@ type freezeRecord struct {
 // pastRecord is the data of <root>/rollouts.
 type pastRecord struct {
 	Freezes []PastFreeze `json:"freezes,omitempty"` // oldest first
+
+	version int32 // of the znode; noReady: there is none
 }
 
 // Freeze forbids every publish, rollback and rollout of the config until
@@ -79,7 +81,7 @@ func Freeze(ctx context.Context, s *session.Session, root, by, reason string) er
 			return err
 		}
 		return transact(ctx, s, root, func(bool) ([]session.Op, error) {
-			f, stat, err := readFreeze(ctx, s, root)
+			past, f, stat, err := readFreezes(ctx, s, root)
 			switch {
 			case err != nil:
 				return nil, err
@@ -88,7 +90,7 @@ func Freeze(ctx context.Context, s *session.Session, root, by, reason string) er
 			case f.By == by && f.Reason == reason:
 				return nil, nil // as before, or its reply was lost
 			}
-			return endFreeze(ctx, s, f, by, true, guard, session.SetOp(path, data, stat.Version))
+			return past.end(f, by, true, guard, session.SetOp(path, data, stat.Version)), nil
 		})
 	})
 	if err != nil {
@@ -101,12 +103,12 @@ func Freeze(ctx context.Context, s *session.Session, root, by, reason string) er
 func Unfreeze(ctx context.Context, s *session.Session, root, by string) (bool, error) {
 	frozen := false
 	err := transact(ctx, s, root, func(lost bool) ([]session.Op, error) {
-		f, stat, err := readFreeze(ctx, s, root)
+		past, f, stat, err := readFreezes(ctx, s, root)
 		frozen = f != nil || lost
 		if err != nil || f == nil {
 			return nil, err
 		}
-		return endFreeze(ctx, s, f, by, false, session.DeleteOp(trees.FreezePath(root), stat.Version))
+		return past.end(f, by, false, session.DeleteOp(trees.FreezePath(root), stat.Version)), nil
 	})
 	if err != nil {
 		return false, fmt.Errorf("unfreeze config %s: %w", root, err)
@@ -114,41 +116,48 @@ func Unfreeze(ctx context.Context, s *session.Session, root, by string) (bool, e
 	return frozen, nil
 }
 
-// endFreeze returns the operations that end a freeze, with the note of it.
-func endFreeze(ctx context.Context, s *session.Session, f *FrozenError, by string, replaced bool, end ...session.Op) ([]session.Op, error) {
-	past, stat, err := readPast(ctx, s, f.Path)
-	missing := errors.Is(err, session.ErrNoNode)
-	if err != nil && !missing {
-		return nil, err
+// end returns the operations that end a freeze, with the note of it.
+func (r pastRecord) end(f *FrozenError, by string, replaced bool, end ...session.Op) []session.Op {
+	r.Freezes = append(r.Freezes, PastFreeze{By: f.By, Reason: clipPast(f.Reason), Since: f.Since.UTC(), Until: time.Now().UTC(), EndedBy: by, Replaced: replaced})
+	r.Freezes = r.Freezes[max(0, len(r.Freezes)-maxPast):]
+	if r.version == noReady {
+		return append(end, session.CreateOp(trees.RolloutsPath(f.Path), encode(r), session.Persistent))
 	}
-	past.Freezes = append(past.Freezes, PastFreeze{By: f.By, Reason: clipPast(f.Reason), Since: f.Since.UTC(), Until: time.Now().UTC(), EndedBy: by, Replaced: replaced})
-	past.Freezes = past.Freezes[max(0, len(past.Freezes)-maxPast):]
-	note := session.SetOp(trees.RolloutsPath(f.Path), encode(past), stat.Version)
-	if missing {
-		note = session.CreateOp(trees.RolloutsPath(f.Path), encode(past), session.Persistent)
+	return append(end, session.SetOp(trees.RolloutsPath(f.Path), encode(r), r.version))
+}
+
+// readFreezes reads the past freezes, and then the one that stands. The order matters: a
+// freeze that was made again has the version of the first one, but the end of the first
+// one has changed the past freezes.
+func readFreezes(ctx context.Context, s *session.Session, root string) (pastRecord, *FrozenError, session.Stat, error) {
+	past, err := readPast(ctx, s, root)
+	if err != nil {
+		return past, nil, session.Stat{}, err
 	}
-	return append(end, note), nil
+	f, stat, err := readFreeze(ctx, s, root)
+	return past, f, stat, err
 }
 
 // readPast reads the past freezes. Data of another tool count as none.
-func readPast(ctx context.Context, s *session.Session, root string) (pastRecord, session.Stat, error) {
+func readPast(ctx context.Context, s *session.Session, root string) (pastRecord, error) {
 	var r pastRecord
 	data, stat, err := s.Get(ctx, trees.RolloutsPath(root))
+	if errors.Is(err, session.ErrNoNode) {
+		return pastRecord{version: noReady}, nil
+	}
 	if err != nil {
-		return r, stat, fmt.Errorf("config %s: read past freezes: %w", root, err)
+		return r, fmt.Errorf("config %s: read past freezes: %w", root, err)
 	}
 	if json.Unmarshal(data, &r) != nil {
 		r = pastRecord{}
 	}
-	return r, stat, nil
+	r.version = stat.Version
+	return r, nil
 }
 
 // PastFreezes returns the latest freezes that are over, oldest first.
 func PastFreezes(ctx context.Context, s *session.Session, root string) ([]PastFreeze, error) {
-	r, _, err := readPast(ctx, s, root)
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, nil
-	}
+	r, err := readPast(ctx, s, root)
 	return r.Freezes, err
 }
 

@@ -78,6 +78,7 @@ type proposer struct {
 	old      *State       // which is closed; nil: none
 	closing  []session.Op // closes the open rollout
 	size     int          // of the gate that closes it, in bytes
+	epoch    int32        // version of versions
 }
 
 func (p *proposer) look(ctx context.Context) error {
@@ -166,6 +167,13 @@ func (p *proposer) close() {
 }
 
 func (p *proposer) prepare(ctx context.Context) error {
+	// Before ready: a ready that was deleted and made again has the version of the first
+	// one, but Delete has changed versions.
+	versions, _, err := p.s.Exists(ctx, trees.VersionsPath(p.r.Root))
+	if err != nil {
+		return err
+	}
+	p.epoch = versions.Version
 	ready, stat, err := trees.ReadReady(ctx, p.s, p.r.Root)
 	if err != nil {
 		return err
@@ -211,7 +219,7 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 	ops = append(ops,
 		session.CheckOp(trees.ReadyPath(root), p.proposal.Ready.Version),
 		session.CheckOp(trees.VersionPath(root, p.proposal.Version), -1),
-		session.SetOp(trees.VersionsPath(root), nil, -1), // a garbage collection that runs starts over
+		session.SetOp(trees.VersionsPath(root), nil, p.epoch), // a garbage collection that runs starts over
 		session.CreateOp(currentPath(root), []byte(p.name), session.Persistent),
 		session.CreateOp(rolloutPath(root, p.name), encode(p.proposal), session.Persistent),
 		session.CreateOp(gatePath(root, p.name), encode(gate), session.Persistent),

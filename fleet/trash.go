@@ -74,6 +74,10 @@ func Delete(ctx context.Context, s *session.Session, root, by, reason string) (D
 				return nil, err
 			}
 			r = trashRecord{Deleted{Path: root, Layout: config.LayoutFlat, Version: ready.Version, By: by, Reason: clip(reason), At: time.Now().UTC()}, data}
+			_, epoch, err := s.Exists(ctx, trees.VersionsPath(root))
+			if err != nil {
+				return nil, err
+			}
 			if versioned {
 				r.Layout = config.LayoutVersioned
 			}
@@ -85,7 +89,11 @@ func Delete(ctx context.Context, s *session.Session, root, by, reason string) (D
 			if errors.Is(noTrash, ErrNotDeleted) {
 				keep = session.CreateOp(trashPath(root), encode(r), session.Persistent)
 			}
-			return slices.Concat([]session.Op{guard}, absent(trees.FreezePath(root)), rollout, []session.Op{session.DeleteOp(trees.ReadyPath(root), stat.Version), keep}), nil
+			ops := slices.Concat([]session.Op{guard}, absent(trees.FreezePath(root)), rollout, []session.Op{session.DeleteOp(trees.ReadyPath(root), stat.Version), keep})
+			if epoch { // a proposal starts over: it may find a new ready with the version of the old one
+				ops = append(ops, session.SetOp(trees.VersionsPath(root), nil, -1))
+			}
+			return ops, nil
 		})
 	})
 	if err != nil {

@@ -302,14 +302,16 @@ const maxLifted = 20
 func Clear(ctx context.Context, s *session.Session, bundle, by string) error {
 	lost := false
 	for {
+		// First the lifted halts: a halt that was made again has the version of the first
+		// one, but whoever lifted the first one has changed these.
+		p, root, err := readLifted(ctx, s)
+		if err != nil {
+			return err
+		}
 		h, st, err := readAt(ctx, s, path(bundle)+haltEnd)
 		if lost && errors.Is(err, session.ErrNoNode) {
 			return nil
 		}
-		if err != nil {
-			return err
-		}
-		p, root, err := readLifted(ctx, s)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,6 +277,56 @@ func TestClear_KeepsWho(t *testing.T) {
 				if l.By != fmt.Sprint("op", i+5) || l.Reason != fmt.Sprint("exit status ", i+5) || l.Host != "h1" || l.At.Before(l.Time) {
 					t.Errorf("got %+v", l)
 				}
+			}
+		})
+	}
+}
+
+// A halt is lifted by another and stands again for another reason, before any request of
+// a Clear. Each halt is noted once, or still stands.
+func TestClear_AnotherHaltMeanwhile(t *testing.T) {
+	for n, met := 1, true; met; n++ {
+		bubble(t, func(t *testing.T, b *bed) {
+			desk, late := b.dial("desk"), b.dial("late")
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(desk.CreateParents(t.Context(), path("web")))
+			must(Stop(t.Context(), desk, *failure("h1", "first")))
+			requests, done := 0, make(chan struct{})
+			met = false
+			b.srv.Hold(func(h memzk.Held) <-chan struct{} {
+				if h.Addr != "late:2181" {
+					return nil
+				}
+				if requests++; requests != n {
+					return nil
+				}
+				met = true
+				go func() {
+					defer close(done)
+					must(Clear(t.Context(), desk, "web", "ann"))
+					must(Stop(t.Context(), desk, *failure("h2", "second")))
+				}()
+				return done
+			})
+			must(Clear(t.Context(), late, "web", "late"))
+			list, err := LiftedHalts(t.Context(), desk)
+			must(err)
+			halts, err := Halts(t.Context(), desk)
+			must(err)
+			var all []string
+			for _, l := range list {
+				all = append(all, l.Reason)
+			}
+			for _, h := range halts {
+				all = append(all, h.Reason)
+			}
+			if want := []string{"first", "second"}; met && !slices.Equal(all, want) {
+				t.Errorf("before request %d: the halts are %v", n, all)
 			}
 		})
 	}
