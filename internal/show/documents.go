@@ -70,7 +70,7 @@ type ZooKeeperStatus struct {
 type Outage struct {
 	Since   time.Time    `json:"since"`
 	Until   time.Time    `json:"until"`
-	Seconds view.Seconds `json:"seconds"`
+	Seconds view.Seconds `json:"duration_seconds"`
 	Reason  string       `json:"reason,omitempty"` // as last known
 }
 
