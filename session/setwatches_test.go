@@ -1,8 +1,15 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/memzk"
 )
 
 // watching returns a book with n watches of data and children.
@@ -41,5 +48,40 @@ func BenchmarkRenew(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		book.renew(7, func(*call) bool { return true })
+	}
+}
+
+// A server refuses to set the watches after a reconnect, for whatever reason. None of
+// them is believed to be set: each fires, so that its reader looks again.
+func TestSetWatches_RefusedAfterAReconnect(t *testing.T) {
+	for _, code := range []int32{jute.ErrCodeUnimplemented, jute.ErrCodeMarshallingError, jute.ErrCodeQuotaExceeded} {
+		bubble(t, func(t *testing.T, srv *memzk.Server) {
+			paths := manyZnodes(t, srv, 1)
+			s := dialMem(t, memConfig(srv))
+			defer func() { _ = s.Close() }()
+			watches := map[string]*Watch{}
+			_, _, data, err := s.GetW(t.Context(), paths[0])
+			watches["data"] = data
+			_, _, missing, e := s.ExistsW(t.Context(), "/missing")
+			err, watches["exists"] = errors.Join(err, e), missing
+			list, kids, e := s.ListW(t.Context(), "/many")
+			err, watches["children"] = errors.Join(err, e), kids
+			if err != nil || len(list.Names) != 1 {
+				t.Fatal(list, err)
+			}
+			srv.RefuseWith(jute.OpSetWatches, code)
+			srv.DropConnections()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, _, err := s.Exists(ctx, "/many"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for kind, w := range watches {
+				if !w.Fired() {
+					t.Errorf("%s: refused with %d, the watch is believed to be set", kind, code)
+				}
+			}
+		})
 	}
 }
