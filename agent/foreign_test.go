@@ -91,7 +91,7 @@ func (h *hung) stop() {
 	h.srv.Close()
 }
 
-// A disk that hangs holds up one template: the others go on, a condition says so within
+// A disk that hangs holds up one template: the others continue, a condition says so within
 // a minute or two, and a stop ends.
 func TestAgent_HungDisk(t *testing.T) {
 	for _, c := range []struct{ name, op string }{

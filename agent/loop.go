@@ -51,7 +51,7 @@ type loop struct {
 
 	// What other goroutines read.
 	snapshot atomic.Pointer[snapshot]
-	newest   atomic.Pointer[view.View] // is v; an apply looks at it after its wait for a permit
+	newest   atomic.Pointer[view.View] // v, for an apply that has waited for a permit
 
 	sorted []*bundle      // by name
 	shown  []*shownBundle // the same for readers; this list is not changed once made
@@ -87,7 +87,7 @@ type bundle struct {
 	failures int
 	retryAt  time.Time          // zero: nothing to try again
 	reload   bool               // the retry is to reload only
-	former   *bundle            // the latest one of this name that was applied, until this one is
+	previous *bundle            // the latest one of this name that was applied, until this one is
 	replaced context.CancelFunc // ends the waits of the apply in flight for a permit
 	grant    context.CancelFunc // lets the apply in flight continue without a permit
 	inTurn   bool               // the newest apply is part of a turn of a rollout
@@ -96,7 +96,7 @@ type bundle struct {
 
 // last is the latest bundle of this name that was applied: this one, or the one
 // that it has replaced and that may still be in flight.
-func (b *bundle) last() *bundle { return cmp.Or(b.former, b) }
+func (b *bundle) last() *bundle { return cmp.Or(b.previous, b) }
 
 // shownBundle is a bundle as readers see it.
 type shownBundle struct {
@@ -294,7 +294,7 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	now := time.Now()
 	for _, b := range bundles {
 		if o := old[b.Config.Name]; o != nil {
-			b.report, b.former = o.report, o.last()
+			b.report, b.previous = o.report, o.last()
 		}
 		b.force = true
 		b.settle.Note(now)

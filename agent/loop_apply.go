@@ -19,13 +19,13 @@ import (
 // first, later when its own sources are known (a source that was declared by a
 // reload does not hold up the others).
 func (l *loop) eligible(b *bundle) bool {
-	if b.Err != nil || l.stopping || (b.former != nil && b.former.inFlight) {
+	if b.Err != nil || l.stopping || (b.previous != nil && b.previous.inFlight) {
 		return false
 	}
 	if !l.complete && !l.cached {
 		return false
 	}
-	if b.former == nil && !b.applied && len(l.leaving) > 0 {
+	if b.previous == nil && !b.applied && len(l.leaving) > 0 {
 		return false // It may write the same files under another name.
 	}
 	return l.v.Has(b.Sources...)
@@ -77,10 +77,10 @@ func (l *loop) job(b *bundle) *apply.Job {
 }
 
 func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
-	if b.former != nil {
-		// The former bundle of this name is idle: what it wrote is ours now.
-		b.Inherit(b.former.Bundle)
-		b.former = nil
+	if b.previous != nil {
+		// The previous bundle of this name is idle: what it wrote is ours now.
+		b.Inherit(b.previous.Bundle)
+		b.previous = nil
 	}
 	b.inFlight, b.drifting = true, job.Mode == apply.ModeDrift
 	job.Replaced, b.replaced = context.WithCancel(ctx)

@@ -174,21 +174,21 @@ func (m *metrics) exec(st *program.Status) {
 	}
 }
 
-func (m *metrics) retain(former, cfg *Config) {
-	if former == nil {
+func (m *metrics) retain(previous, cfg *Config) {
+	if previous == nil {
 		return
 	}
-	for _, b := range former.Bundles {
+	for _, b := range previous.Bundles {
 		if !hasBundle(cfg, b.Name) {
 			forgetLabel("template", b.Name, m.renders, m.applySeconds, m.reloads, m.bundleState, m.previewed)
 		}
 	}
-	for _, h := range former.Hooks {
+	for _, h := range previous.Hooks {
 		if !slices.ContainsFunc(cfg.Hooks, func(o hook.Config) bool { return o.Name == h.Name }) {
 			forgetLabel("hook", h.Name, m.hooks)
 		}
 	}
-	for _, e := range former.Execs {
+	for _, e := range previous.Execs {
 		if !slices.ContainsFunc(cfg.Execs, func(o program.Config) bool { return o.Name == e.Name }) {
 			forgetLabel("exec", e.Name, m.execRunning, m.execStarts, m.execExit)
 		}

@@ -70,7 +70,7 @@ func (a *Agent) live(t *testing.T) func() {
 	}
 }
 
-// What a former process left, and whether the settings still want it.
+// What a previous process left, and whether the settings still want it.
 func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 	t.Parallel()
 	b, w := memBed(t)
@@ -109,12 +109,12 @@ func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 		{"/zkagent/rolling/old/leases/" + guid + "lease-0000000000", "a1", false},
 		{"/elections/e-ops/" + guid[:len(guid)-1], "", false},
 	}
-	former, err := New(c)
+	previous, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	handOver := former.live(t)
-	s, err := former.sessions.Session(t.Context())
+	handOver := previous.live(t)
+	s, err := previous.sessions.Session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

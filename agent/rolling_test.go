@@ -99,7 +99,7 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 
 // TestHaltOthers_BeforeThePermitGoes: a host failed in its turn and was killed before
 // the others were halted. Its next process has the same session. It halts the others
-// before the permit of the former process goes.
+// before the permit of the previous process goes.
 func TestHaltOthers_BeforeThePermitGoes(t *testing.T) {
 	t.Parallel()
 	b, w := memBed(t)
@@ -107,12 +107,12 @@ func TestHaltOthers_BeforeThePermitGoes(t *testing.T) {
 	file := b.file("out", "one")
 	file.Reload = &apply.ReloadConfig{Command: argv("true"), Rolling: &apply.RollingConfig{Permits: "1"}}
 	c.Bundles = []apply.Config{file}
-	former, err := New(c)
+	previous, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leave := former.live(t)
-	if _, err := (reloadFleet{former.hooks, former}).Permit(t.Context(), "out", file.Reload.Rolling, nil); err != nil {
+	leave := previous.live(t)
+	if _, err := (reloadFleet{previous.hooks, previous}).Permit(t.Context(), "out", file.Reload.Rolling, nil); err != nil {
 		t.Fatal(err)
 	}
 	leave()

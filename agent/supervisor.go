@@ -38,9 +38,9 @@ func (f unitFunc) Run(ctx context.Context, s *session.Session, up func(view.Upda
 type unitSpec struct {
 	kind, name string
 	key        any // its configuration, as plain values: a unit whose key is equal keeps running
-	// make makes the unit; former is the value of the unit that it replaces,
+	// make makes the unit; previous is the value of the unit that it replaces,
 	// nil when it replaces none.
-	make func(former any) unitParts
+	make func(previous any) unitParts
 }
 
 // unitParts is a unit that was made of a specification.
@@ -53,9 +53,9 @@ type unitParts struct {
 	// replaces, when set, reports whether a unit of the given new key can take
 	// over from this one, which then does not leave.
 	replaces func(key any) bool
-	// joined, when set, waits until the unit is where the former one of the same name need
+	// joined, when set, waits until the unit is where the previous one of the same name need
 	// not stay any more, so that a move leaves no gap.
-	joined func(ctx context.Context, former any)
+	joined func(ctx context.Context, previous any)
 	// value is the thing itself, for status and orders.
 	value any
 }
@@ -98,7 +98,7 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 		want[spec.id()] = spec
 	}
 	s.settle()
-	former, moved := map[string]any{}, map[string]*runningUnit{}
+	previous, moved := map[string]any{}, map[string]*runningUnit{}
 	var stopping sync.WaitGroup
 	for id, u := range s.units {
 		spec, ok := want[id]
@@ -107,11 +107,11 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 			continue
 		}
 		if ok && u.parts.replaces != nil && u.parts.replaces(spec.key) {
-			former[id], u.parts.leave = u.parts.value, nil
+			previous[id], u.parts.leave = u.parts.value, nil
 		}
 		s.remove(id)
 		if ok && u.parts.leave != nil && u.parts.joined != nil {
-			former[id], moved[id] = u.parts.value, u
+			previous[id], moved[id] = u.parts.value, u
 			continue
 		}
 		stopping.Go(func() { u.stop(ctx) })
@@ -119,7 +119,7 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 	stopping.Wait()
 	for _, spec := range specs {
 		if _, ok := want[spec.id()]; ok {
-			s.start(ctx, spec, former[spec.id()])
+			s.start(ctx, spec, previous[spec.id()])
 		}
 	}
 	for id, u := range moved {
@@ -156,9 +156,9 @@ func (s *supervisor) whenMoved(fn func()) {
 	})
 }
 
-func (s *supervisor) start(ctx context.Context, spec unitSpec, former any) {
+func (s *supervisor) start(ctx context.Context, spec unitSpec, previous any) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	u := &runningUnit{spec: spec, parts: spec.make(former), cancel: cancel}
+	u := &runningUnit{spec: spec, parts: spec.make(previous), cancel: cancel}
 	s.mu.Lock()
 	s.units[spec.id()] = u
 	s.mu.Unlock()

@@ -44,7 +44,7 @@ func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover
 		}
 		if err != nil {
 			// Its znode is not known among the others: keep all.
-			cfg.log.Warn("cannot look for the member of a former process", "service", c.Name, "err", err)
+			cfg.log.Warn("cannot look for the member of a previous process", "service", c.Name, "err", err)
 			w.Dirs = append(w.Dirs, c.Group)
 			continue
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// moveWithin is how long a member stays in its former place while it cannot join the new
+// moveWithin is how long a member stays in its previous place while it cannot join the new
 // one.
 const moveWithin = time.Minute
 
@@ -31,8 +31,8 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 		c.StateFile = files.StateFile(a.first.StateDir, "maintenance", c.Name)
 	}
 	r := registry.NewRegistrar(c)
-	if former, ok := old.(*registry.Registrar); ok {
-		r.Inherit(former)
+	if previous, ok := old.(*registry.Registrar); ok {
+		r.Inherit(previous)
 	}
 	return unitParts{
 		unit:  unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return r.Run(ctx, s) }),
@@ -49,8 +49,8 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 			n, ok := next.(registry.ServiceConfig)
 			return ok && n.Group == c.Group && n.Format == c.Format && n.MemberID == c.MemberID
 		},
-		joined: func(ctx context.Context, former any) {
-			if old, ok := former.(*registry.Registrar); !ok || !old.Status().Registered {
+		joined: func(ctx context.Context, previous any) {
+			if old, ok := previous.(*registry.Registrar); !ok || !old.Status().Registered {
 				return
 			}
 			ctx, cancel := context.WithTimeout(ctx, moveWithin)
@@ -75,7 +75,7 @@ func (a *Agent) checkRun(ctx context.Context, args []string, limit int) (output 
 // followServices keeps the conditions of services in step with their registrars,
 // and the record of this host with its maintenance.
 func (a *Agent) followServices(ctx context.Context) {
-	former := ""
+	previous := ""
 	for {
 		list := a.services()
 		a.announceServices(list)
@@ -85,8 +85,8 @@ func (a *Agent) followServices(ctx context.Context) {
 		for _, s := range list {
 			fmt.Fprintf(&b, "\x00%s %s %d", s.Name, s.State, s.Since.Unix())
 		}
-		if b.String() != former { // mostly it is one more result of a check
-			former = b.String()
+		if b.String() != previous { // mostly it is one more result of a check
+			previous = b.String()
 			pace.Notify(a.wake.record)
 		}
 		select {

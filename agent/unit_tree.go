@@ -191,7 +191,7 @@ func (m *configTree) Show(tree *view.Tree) {
 const useLimit = 10 * time.Minute
 
 // Use implements fleet.Host: the tree goes through the loop as any other
-// state; when a bundle fails with it, the former tree does.
+// state; when a bundle fails with it, the previous tree does.
 func (m *configTree) Use(ctx context.Context, tree, from *view.Tree) error {
 	defer m.endTurn(ctx, tree)
 	m.reads.Proposed(tree.Generation) // another process may have voted

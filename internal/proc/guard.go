@@ -266,8 +266,8 @@ func (r *guarded) end(c Command, cause error) (Result, error) {
 	return result, verdict(c, &result, cause)
 }
 
-// child is this program executed again, as a guard or as a preview. It is told what to do
-// by the control pipe, whose end ends it, and answers by the status pipe.
+// child is this program executed again, as a guard or as a preview. It reads what to do
+// from the control pipe, ends with that pipe, and answers on the status pipe.
 type child struct {
 	cmd             *exec.Cmd
 	control, status *os.File       // our ends

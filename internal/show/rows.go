@@ -173,7 +173,7 @@ func (s *Status) configFault(name string) (string, bool) {
 // flappingShown is how many flapping members the row of a group explains.
 const flappingShown = 3
 
-// GroupFault says what is wrong with a group.
+// GroupFault returns the fault of a group.
 func GroupFault(v *registry.GroupStatus) string {
 	var parts []string
 	if v.Missing {

@@ -72,8 +72,8 @@ func TestGroups_LongWait(t *testing.T) {
 }
 
 // TestGroups_ThousandReaders: a thousand readers wait for a group of a thousand
-// members; one change answers all of them and is encoded once. More readers than the
-// bound are told when to come again.
+// members; one change answers all of them and is encoded once. Readers beyond the bound
+// get an answer that says when to try again.
 func TestGroups_ThousandReaders(t *testing.T) {
 	var members []view.Member
 	for i := range 1000 {
