@@ -54,7 +54,7 @@ type Agent struct {
 	metrics *metrics
 	conds   *condition.Set
 	events  *event.Ring
-	outages atomic.Pointer[[]show.Outage] // as in show.ZooKeeperStatus
+	outages *files.Store[[]show.Outage] // the last one may last; see away
 	notify  *systemd.Notifier
 
 	sessions *session.Manager
@@ -119,11 +119,17 @@ func New(cfg Config) (*Agent, error) {
 		settings: settingsInUse{up: make(chan struct{}), down: make(chan struct{})},
 		wake:     wake{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
 	}
+	outages := ""
 	if cfg.StateDir != "" {
 		if err := files.CheckOwn(cfg.StateDir); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
 		}
+		outages = filepath.Join(cfg.StateDir, "outages.json")
 		a.events.KeepOrders(filepath.Join(cfg.StateDir, "orders.json"), func(err error) { log.Warn("cannot keep who gave the orders", "err", err) })
+	}
+	var err error
+	if a.outages, err = files.OpenStore[[]show.Outage](outages, nil); err != nil {
+		log.Warn("cannot read the past outages", "err", err)
 	}
 	reg := prometheus.NewRegistry()
 	a.metrics = newMetrics(reg)
@@ -137,7 +143,6 @@ func New(cfg Config) (*Agent, error) {
 	zk := cfg.ZooKeeper
 	zk.Logger, zk.Metrics, zk.Identity = log, a.metrics.of.session, cfg.ID
 	zk.StateDir = cmp.Or(zk.StateDir, cfg.StateDir)
-	var err error
 	if a.sessions, err = session.New(zk); err != nil {
 		return nil, err
 	}
@@ -234,7 +239,6 @@ func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 		kind, text = "condition-opened", c.Text
 		a.log.Warn("condition open", "code", c.Code, "subject", c.Subject, "text", c.Text)
 	} else {
-		a.noteOutage(c)
 		a.log.Info("condition closed", "code", c.Code, "subject", c.Subject, "lasted", time.Since(c.Since))
 	}
 	a.events.Add(event.Event{Kind: kind, Subject: c.Name(), Text: text, Warn: isOpen})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/session"
@@ -39,7 +40,7 @@ func (a *Agent) followConnection(ctx context.Context) {
 		if !errors.Is(wait.Err(), context.DeadlineExceeded) {
 			return // ctx has ended, or the manager of sessions.
 		}
-		a.conds.Open(condition.ZooKeeperUnreachable, "", a.unreachable())
+		a.away()
 		patience = connectRepeat
 	}
 }
@@ -56,7 +57,7 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 			return
 		case (s.State() == session.Connected || s.State() == session.ReadOnly) && n != connected:
 			connected = n
-			a.conds.Close(condition.ZooKeeperUnreachable, "")
+			a.back()
 			readOnly := ""
 			if s.State() == session.ReadOnly {
 				readOnly = "reading from " + s.Server()
@@ -65,7 +66,7 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 			pace.Notify(a.wake.services)
 			a.events.Add(event.Event{Kind: "session-connected", Subject: hexID(s.ID()), Text: s.Server()})
 		case s.State() == session.Suspended:
-			a.conds.Open(condition.ZooKeeperUnreachable, "", a.unreachable())
+			a.away()
 		}
 		a.conds.SetText(condition.IdentityNotRenewed, "", a.sessions.Status().NotRenewed)
 		select {
@@ -83,25 +84,58 @@ const (
 	outageLeast = time.Second
 )
 
-// noteOutage keeps how long ZooKeeper was away, for the status, if that is what the
-// closed condition says. Only followConnection closes that one.
-func (a *Agent) noteOutage(c condition.Condition) {
-	now := time.Now()
-	lasted := now.Sub(c.Since)
-	if c.Code != condition.ZooKeeperUnreachable.Code || lasted < outageLeast {
-		return
-	}
-	list := append(a.pastOutages(), show.Outage{Since: c.Since, Until: now, Seconds: view.Seconds(lasted), Reason: c.Text})
-	list = list[max(0, len(list)-outagesKept):]
-	a.outages.Store(&list)
+// away opens the condition, and notes the outage. One that began in a previous process
+// is still the same: it lasts until an agent of this host is connected again.
+func (a *Agent) away() {
+	reason := a.unreachable()
+	a.conds.Open(condition.ZooKeeperUnreachable, "", reason)
+	a.changeOutages(func(list []show.Outage) []show.Outage {
+		if n := len(list); n > 0 && list[n-1].Until.IsZero() {
+			return list
+		}
+		return append(list, show.Outage{Since: time.Now(), Reason: reason})
+	})
 }
 
-// pastOutages returns a copy of the outages that are kept.
-func (a *Agent) pastOutages() []show.Outage {
-	if list := a.outages.Load(); list != nil {
-		return slices.Clone(*list)
+// back closes the condition, and ends the outage, for the status.
+func (a *Agent) back() {
+	a.conds.Close(condition.ZooKeeperUnreachable, "")
+	a.changeOutages(func(list []show.Outage) []show.Outage {
+		n := len(list) - 1
+		if n < 0 || !list[n].Until.IsZero() {
+			return list
+		}
+		now := time.Now()
+		lasted := now.Sub(list[n].Since)
+		if lasted < outageLeast {
+			return list[:n]
+		}
+		list[n].Until, list[n].Seconds = now, view.Seconds(lasted)
+		return list[max(0, len(list)-outagesKept):]
+	})
+}
+
+// changeOutages lets fn change the outages, here and for the next process.
+func (a *Agent) changeOutages(fn func([]show.Outage) []show.Outage) {
+	err := a.outages.Change(func(list *[]show.Outage) files.Write {
+		was := slices.Clone(*list)
+		if *list = fn(*list); slices.Equal(was, *list) {
+			return files.WriteNothing
+		}
+		return files.WriteNote
+	})
+	if err != nil {
+		a.log.Warn("cannot keep the outages", "err", err)
 	}
-	return nil
+}
+
+// pastOutages returns a copy of the outages that have ended.
+func (a *Agent) pastOutages() []show.Outage {
+	var past []show.Outage
+	a.outages.Read(func(list []show.Outage) {
+		past = slices.DeleteFunc(slices.Clone(list), func(o show.Outage) bool { return o.Until.IsZero() })
+	})
+	return past
 }
 
 // hexID shows a session id as servers do.

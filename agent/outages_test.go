@@ -45,8 +45,8 @@ func TestOutages_ShownAfterwards(t *testing.T) {
 		if took < 40*time.Second || took > 60*time.Second || last.Until.Sub(last.Since) != took || last.Reason == "" {
 			t.Errorf("got %+v", last)
 		}
-		a.noteOutage(condition.Condition{Code: condition.ZooKeeperUnreachable.Code, Since: time.Now().Add(-outageLeast / 2)})
-		a.noteOutage(condition.Condition{Code: condition.ZooKeeperReadOnly.Code, Since: time.Now().Add(-time.Hour)})
+		srv.DropConnections()
+		time.Sleep(outageLeast / 2) // virtual
 		if again := a.Status().ZooKeeper.LastOutage(); !again.Until.Equal(last.Until) {
 			t.Errorf("noted %+v", again)
 		}
@@ -54,5 +54,47 @@ func TestOutages_ShownAfterwards(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// The outages outlive the process. One in which the agent restarts is one outage.
+func TestOutages_OutliveTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := memzk.New(memzk.Options{TickTime: time.Second})
+		defer srv.Close()
+		zk := session.Config{Servers: []string{"a:2181"}, Timeout: 20 * time.Second, Dial: srv.Dial}
+		cfg := Config{ID: "web", Host: "web", OnStop: "leave", ZooKeeper: zk, StateDir: t.TempDir()}
+		live := func(work func(a *Agent)) {
+			a, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- a.Run(ctx) }()
+			work(a)
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		var began time.Time
+		live(func(a *Agent) {
+			time.Sleep(time.Minute) // virtual
+			srv.RefuseDial()
+			srv.DropConnections()
+			began = time.Now()
+			time.Sleep(40 * time.Second) // virtual
+		})
+		live(func(*Agent) { time.Sleep(40 * time.Second) }) // virtual
+		srv.Heal()
+		live(func(a *Agent) {
+			<-a.Ready()
+			time.Sleep(time.Minute) // virtual
+			list := a.Status().ZooKeeper.Outages
+			if len(list) != 1 || list[0].Since.Sub(began) > time.Second || time.Duration(list[0].Seconds) < 80*time.Second {
+				t.Errorf("got %+v, want one outage since %s", list, began)
+			}
+		})
 	})
 }

@@ -61,8 +61,8 @@ type ZooKeeperStatus struct {
 	Resumed     bool         `json:"resumed"`
 	LastError   string       `json:"last_error,omitempty"`
 	Warning     string       `json:"warning,omitempty"` // what is wrong with the server, as that it is too old
-	// Outages are the latest times without a connection that this process has seen the
-	// end of, the oldest first. Those of less than a second are not among them.
+	// Outages are the latest times without a connection that have ended, the oldest
+	// first. Those of less than a second are not among them. They outlive the process.
 	Outages []Outage `json:"outages,omitempty"`
 }
 
