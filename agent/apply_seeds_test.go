@@ -22,7 +22,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files/filestest"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/internal/zktest/testhelp"
+	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/zktest/testhelp"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // TestRollingReload_OneHostAtATime: a change that needs no vote reaches both

@@ -17,6 +17,8 @@ import (
 // Defaults and bounds of a Config.
 const (
 	DefaultTimeout  = 10 * time.Second
+	minTimeout      = 10 * time.Millisecond
+	maxGranted      = 10 * time.Minute // of a server whose least timeout is more than asked for
 	DefaultPort     = "2181"
 	DefaultMaxFrame = 1<<20 - 1 // default jute.maxbuffer of a server
 	DefaultMaxReply = 32 << 20  // lists of children may be longer than requests
@@ -34,7 +36,8 @@ type Config struct {
 	// "" or "/...".
 	Chroot string
 	// Timeout is the session timeout to ask for. The server chooses one within its own
-	// bounds, see Session.Timeout. 0 means DefaultTimeout.
+	// bounds, see Session.Timeout. 0 means DefaultTimeout. A server that chooses more
+	// than 10 minutes, and more than this, is refused.
 	Timeout time.Duration
 	// Auth is sent on every connection, before anything else.
 	Auth []Auth
@@ -141,6 +144,13 @@ func cleanChroot(c string) (string, error) {
 	return c, nil
 }
 
+// mayGrant reports whether a server may choose this session timeout. A silent connection
+// is only noticed after a part of it, so a giant one would hold the client for days. A
+// tiny one would make it send pings without a pause.
+func (c *Config) mayGrant(timeout time.Duration) bool {
+	return timeout >= minTimeout && timeout <= max(c.Timeout, maxGranted)
+}
+
 // complete returns c with defaults filled in, or what is wrong with it.
 func (c Config) complete() (Config, error) {
 	if len(c.Servers) == 0 {
@@ -159,7 +169,7 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("session: %w", err)
 	}
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
-	if c.Timeout < 10*time.Millisecond || c.Timeout > 24*time.Hour {
+	if c.Timeout < minTimeout || c.Timeout > 24*time.Hour {
 		return c, fmt.Errorf("session: timeout %s is out of range", c.Timeout)
 	}
 	c.MaxFrame = max(cmp.Or(c.MaxFrame, DefaultMaxFrame), minFrame)

@@ -47,6 +47,10 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 	case w.wantID != 0 && r.SessionID != w.wantID:
 		w.s.expire("the server answered with another session, " + hexID(r.SessionID))
 		return nil, nil
+	case len(r.Password) > passwordLength:
+		return nil, fmt.Errorf("handshake: %s gave a password of %d bytes", w.server, len(r.Password))
+	case !w.s.cfg.mayGrant(granted(r)):
+		return nil, fmt.Errorf("handshake: %s gave a session timeout of %s, where %s was asked for", w.server, granted(r), w.s.cfg.Timeout)
 	}
 	if w.s.reader.Load() && !readOnly {
 		frame := newFrame(jute.OpClose) // of the session that was just made
@@ -60,7 +64,21 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 	if w.readOnly.Store(readOnly); !w.s.attach(w, r) {
 		return nil, nil
 	}
-	return withLength(frame), nil
+	return forLibrary(r.SessionID, r.Timeout), nil
+}
+
+// passwordLength is what every server gives a session.
+const passwordLength = 16
+
+// forLibrary returns the ConnectResponse that the library gets. It holds nothing else of
+// the server's: the library repeats what it was given in its next ConnectRequest.
+func forLibrary(id int64, timeout int32) []byte {
+	return packet(jute.ConnectResponse{Timeout: timeout, SessionID: id, Password: make([]byte, passwordLength)})
+}
+
+// granted returns the session timeout that the server chose.
+func granted(r jute.ConnectResponse) time.Duration {
+	return time.Duration(r.Timeout) * time.Millisecond
 }
 
 // refusedReadOnly reports whether a server refused the handshake because it has no

@@ -15,7 +15,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/zktest/testhelp"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // bubbleWith is bubble with a server that has these options.

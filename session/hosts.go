@@ -341,7 +341,7 @@ func (h *hosts) welcomes(server string) bool {
 		return false
 	}
 	defer conn.Close()
-	req := jute.ConnectRequest{Timeout: int32(h.s.cfg.Timeout / time.Millisecond), Password: make([]byte, 16), ReadOnly: new(false)}
+	req := jute.ConnectRequest{Timeout: int32(h.s.cfg.Timeout / time.Millisecond), Password: make([]byte, passwordLength), ReadOnly: new(false)}
 	if _, err := conn.Write(packet(req)); err != nil {
 		return false
 	}

@@ -3,10 +3,12 @@ package session
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,8 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/zktest/testhelp"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // liar is a connection whose server lies now and then: wrong lengths, giant counts, wrong
@@ -27,6 +30,8 @@ type liar struct {
 	honest *atomic.Bool
 	left   []byte // to be read
 	frames int
+
+	greet func(*jute.ConnectResponse) // the only lie, when not nil
 }
 
 // Read implements net.Conn.
@@ -46,7 +51,14 @@ func (l *liar) Read(p []byte) (int, error) {
 		}
 		l.frames++
 		l.left = slices.Concat(frame, body)
-		if !l.honest.Load() && l.rng.IntN(4) == 0 {
+		switch {
+		case l.honest.Load():
+		case l.greet != nil && l.frames == 1:
+			var r jute.ConnectResponse
+			_ = jute.NewDecoder(body).Get(&r)
+			l.greet(&r)
+			l.left = packet(r)
+		case l.greet == nil && l.rng.IntN(4) == 0:
 			l.left = l.lie(l.left)
 		}
 	}
@@ -99,19 +111,89 @@ func (l *liar) lie(f []byte) []byte {
 	return f
 }
 
+// TestLiar_Greeting: a server that lies in its answer to the handshake neither holds the
+// client for days, nor makes it keep what it says.
+func TestLiar_Greeting(t *testing.T) {
+	for name, lie := range map[string]func(*jute.ConnectResponse){
+		"giant timeout":  func(r *jute.ConnectResponse) { r.Timeout = 1<<31 - 1 },
+		"tiny timeout":   func(r *jute.ConnectResponse) { r.Timeout = 1 },
+		"no password":    func(r *jute.ConnectResponse) { r.Password = nil },
+		"giant password": func(r *jute.ConnectResponse) { r.Password = make([]byte, 8<<20) },
+		"other session":  func(r *jute.ConnectResponse) { r.SessionID++ },
+		"other protocol": func(r *jute.ConnectResponse) { r.ProtocolVersion = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, srv *memzk.Server) {
+				if err := srv.Create("/w", nil); err != nil {
+					t.Fatal(err)
+				}
+				var honest atomic.Bool
+				cfg := memConfig(srv)
+				dial := cfg.Dial
+				cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+					c, err := dial(ctx, network, address)
+					return &liar{Conn: c, greet: lie, honest: &honest}, err
+				}
+				m, stop := manage(t, cfg)
+				defer stop()
+				var most usage
+				for range 100 {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					s, err := m.Session(ctx)
+					cancel()
+					if err == nil {
+						s.mu.Lock()
+						length := len(s.password)
+						s.mu.Unlock()
+						if !cfg.mayGrant(s.Timeout()) || length > passwordLength {
+							t.Fatalf("a timeout of %s and a password of %d bytes are believed", s.Timeout(), length)
+						}
+					}
+					time.Sleep(100 * time.Millisecond)
+					most.look()
+				}
+				if n := srv.Requests()[jute.OpName(jute.OpPing)]; n > 20 || most.heap > 64<<20 {
+					t.Errorf("%d pings, %d MB of heap", n, most.heap>>20)
+				}
+				honest.Store(true)
+				srv.DropConnections()
+				recovered(t, m, func(ctx context.Context, s *Session) error {
+					_, err := s.Set(ctx, "/w", []byte("the end"), -1)
+					return err
+				})
+			})
+		})
+	}
+}
+
 // TestLiar: whatever a server says, memory and goroutines stay bounded, and once it is
 // honest again the client sees what there is and can write.
 func TestLiar(t *testing.T) {
+	var most usage
 	testhelp.Seeds(t, 2*time.Second, func(t *testing.T, seed uint64) {
 		before := runtime.NumGoroutine()
-		synctest.Test(t, func(t *testing.T) { lieTo(t, seed) })
+		synctest.Test(t, func(t *testing.T) { lieTo(t, seed, &most) })
 		if n := runtime.NumGoroutine(); n > before+20 {
 			t.Errorf("%d goroutines, %d before", n, before)
 		}
 	})
+	t.Logf("at most %d MB of heap, and %d goroutines", most.heap>>20, most.goroutines)
+	if most.heap > 64<<20 || most.goroutines > 200 {
+		t.Error("a server that lies makes the client keep too much")
+	}
 }
 
-func lieTo(t *testing.T, seed uint64) {
+// usage is the most that was in use at once.
+type usage struct{ heap, goroutines uint64 }
+
+// look takes a sample: live objects and those that are not collected yet.
+func (u *usage) look() {
+	list := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}}
+	metrics.Read(list)
+	u.heap, u.goroutines = max(u.heap, list[0].Value.Uint64()), max(u.goroutines, list[1].Value.Uint64())
+}
+
+func lieTo(t *testing.T, seed uint64, most *usage) {
 	srv := memzk.New(memzk.Options{TickTime: time.Second})
 	t.Cleanup(srv.Close)
 	for _, path := range []string{"/w", "/c/a", "/c/b"} {
@@ -146,30 +228,42 @@ func lieTo(t *testing.T, seed uint64) {
 			kids.Stop()
 		}
 		cancel()
+		most.look()
 		time.Sleep(100 * time.Millisecond)
-	}
-	var mem runtime.MemStats
-	runtime.GC()
-	if runtime.ReadMemStats(&mem); mem.HeapAlloc > 256<<20 {
-		t.Errorf("%d MB are in use", mem.HeapAlloc>>20)
 	}
 	honest.Store(true)
 	if err := srv.Set("/w", []byte("the end")); err != nil {
 		t.Fatal(err)
 	}
+	recovered(t, mgr, func(ctx context.Context, s *Session) error {
+		data, _, err := s.Get(ctx, "/w")
+		if err == nil && string(data) != "the end" {
+			err = fmt.Errorf("/w has %q", data)
+		}
+		if err == nil {
+			_, err = s.Set(ctx, "/c/b", []byte("2"), -1)
+		}
+		return err
+	})
+	if string(srv.Tree()["/c/b"].Data) != "2" {
+		t.Error("a write is lost")
+	}
+}
+
+// recovered waits until do succeeds on a session.
+func recovered(t *testing.T, m *Manager, do func(context.Context, *Session) error) {
+	t.Helper()
+	var last error
 	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		s, err := mgr.Session(ctx)
+		s, err := m.Session(ctx)
 		if err == nil {
-			var data []byte
-			if data, _, err = s.Get(ctx, "/w"); err == nil && string(data) == "the end" {
-				_, err = s.Set(ctx, "/c/b", []byte("2"), -1)
-			}
+			err = do(ctx, s)
 		}
 		cancel()
-		if err == nil && string(srv.Tree()["/c/b"].Data) == "2" {
+		if last = err; err == nil {
 			return
 		}
 	}
-	t.Errorf("no recovery: %+v", mgr.Status())
+	t.Fatalf("no recovery: %v; %+v", last, m.Status())
 }

@@ -72,7 +72,7 @@ func newSession(ctx context.Context, cfg Config) *Session {
 		up:       make(chan struct{}),
 		changed:  make(chan struct{}),
 		since:    time.Now(),
-		password: make([]byte, 16),
+		password: make([]byte, passwordLength),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.timeout.Store(int64(cfg.Timeout))
@@ -96,7 +96,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 		return false
 	}
 	first := s.conns == 0
-	timeout := time.Duration(r.Timeout) * time.Millisecond
+	timeout := granted(r)
 	s.id, s.password = r.SessionID, slices.Clone(r.Password)
 	s.timeout.Store(int64(timeout))
 	w.heard(w.asked, 0)

@@ -74,9 +74,7 @@ func (w *wire) answerLocally(frame []byte) {
 }
 
 // peaceful returns a ConnectResponse that satisfies the library while we end it.
-func peaceful() []byte {
-	return packet(jute.ConnectResponse{Timeout: 60_000, SessionID: 1, Password: make([]byte, 16)})
-}
+func peaceful() []byte { return forLibrary(1, 60_000) }
 
 func (w *wire) wake() {
 	select {

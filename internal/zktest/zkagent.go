@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/zkagent/zkagent/internal/zktest/testhelp"
+	"github.com/zkagent/zkagent/internal/testhelp"
 )
 
 // Zkagent builds zkagent, without the race detector, and returns its path. The packages
