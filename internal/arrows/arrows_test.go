@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 	"internal/dev": {
 		"agent", "view", "session", "config", "fleet", "registry", "examples/quickstart", "internal/apply", "internal/condition", "internal/memzk", "internal/pace", "internal/proc", "internal/settings", "internal/show", "internal/term", "internal/web", "template",
 	},
-	"internal/files/filestest": {
+	"internal/zktest/filestest": {
 		"internal/files",
 	},
 	"internal/doctor":    {"agent", "internal/apply", "internal/command", "internal/dns", "internal/files", "session", "internal/settings", "internal/term", "internal/web"},
@@ -89,7 +89,7 @@ var allowed = map[string][]string{
 var free = []string{"cmd/", "examples", "docs", "packaging"}
 
 // forTests are packages that only tests import.
-var forTests = []string{"zktest", "internal/zktest", "internal/zktest/raw", "internal/zktest/history", "internal/peers", "internal/testhelp"}
+var forTests = []string{"zktest", "internal/zktest", "internal/zktest/raw", "internal/zktest/history", "internal/peers", "internal/testhelp", "internal/zktest/filestest"}
 
 // client is the library that only session may import.
 const client = "github.com/go-zookeeper/zk"

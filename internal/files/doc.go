@@ -13,7 +13,7 @@
 // succeeds; access lists and SELinux labels are carried over, or the change is
 // refused; no link is followed in a directory that another user can write.
 //
-// Package filestest has a disk that fails, is cut off between two calls and
+// Package internal/zktest/filestest has a disk that fails, is cut off between two calls and
 // loses its power.
 //
 // Not here: what stands in the files (package template), when they are

@@ -16,7 +16,7 @@ import (
 )
 
 // FS is the one seam of the file operations. A nil FS, Before or After changes
-// nothing. Package filestest has a disk that fails, is cut off between two
+// nothing. Package internal/zktest/filestest has a disk that fails, is cut off between two
 // calls, and loses what was not made durable.
 type FS struct {
 	// Before is called ahead of every system call that changes something or

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/files"
-	"github.com/zkagent/zkagent/internal/files/filestest"
+	"github.com/zkagent/zkagent/internal/zktest/filestest"
 )
 
 // host is a host with one bundle on a disk that can lose its power: a file that
