@@ -199,7 +199,7 @@ func (c *checker) words(id *parse.IdentifierNode, args []parse.Node) {
 				}
 			}
 		}
-	case "key", "keyOrDefault", "keyExists":
+	case "key", "keyOrDefault", "keyOrAbsent", "keyExists":
 		if len(args) == 0 {
 			return
 		}

@@ -12,7 +12,8 @@ import (
 func viewFunctions() map[string]function {
 	return map[string]function{
 		"key":           {make: func(st *state) any { return st.key }},
-		"keyOrDefault":  {make: func(st *state) any { return st.keyOrDefault }},
+		"keyOrDefault":  {make: func(st *state) any { return st.keyOr(true) }},
+		"keyOrAbsent":   {make: func(st *state) any { return st.keyOr(false) }},
 		"keyExists":     {make: func(st *state) any { return st.keyExists }},
 		"ls":            {make: func(st *state) any { return st.pairs(false, false) }},
 		"safeLs":        {make: func(st *state) any { return st.pairs(false, true) }},
@@ -89,13 +90,15 @@ func (st *state) meantKey(name, key string) string {
 	return meant(key, keys)
 }
 
-// keyOrDefault returns the default also for an empty value.
-func (st *state) keyOrDefault(path, def string) (string, error) {
-	value, _, err := st.lookup(path)
-	if err == nil && value == "" {
-		value = def
+// keyOr returns a value or a default: for a key that is absent, or an empty one, too.
+func (st *state) keyOr(empty bool) func(path, def string) (string, error) {
+	return func(path, def string) (string, error) {
+		value, found, err := st.lookup(path)
+		if err == nil && (!found || empty && value == "") {
+			value = def
+		}
+		return value, err
 	}
-	return value, err
 }
 
 func (st *state) keyExists(path string) (bool, error) {

@@ -107,7 +107,7 @@ type access struct {
 }
 
 var accesses = map[string]access{
-	"key": {kind: view.KindConfig}, "keyOrDefault": {kind: view.KindConfig}, "keyExists": {kind: view.KindConfig},
+	"key": {kind: view.KindConfig}, "keyOrDefault": {kind: view.KindConfig}, "keyOrAbsent": {kind: view.KindConfig}, "keyExists": {kind: view.KindConfig},
 	"ls": {kind: view.KindConfig, prefix: true}, "safeLs": {kind: view.KindConfig, prefix: true},
 	"tree": {kind: view.KindConfig, prefix: true}, "safeTree": {kind: view.KindConfig, prefix: true},
 	"version": {kind: view.KindConfig, version: true},

@@ -28,8 +28,8 @@ func TestImport_Shapes(t *testing.T) {
 		"consul-template-exec":  {"new.hcl", 1, []string{`a data centre, a near node`, `"systemctl", "reload", "svc"`}},
 		"consul-template-plain": {"settings.hcl", 0, []string{`safeTree "app/users"`, `{{ "{{" }} braces }}`, `"systemctl", "reload", "app"`}},
 		"confd-nginx":           {"", 1, []string{`path   = "/myapp"`, `chroot  = "/production"`, `(keys (byKey (tree`, `\"$1\"`}},
-		"confd-plain":           {"", 0, []string{`keyOrDefault "app/url" "http://localhost"`, `keyExists "app/debug"`, `staged`}},
-		"remco-main":            {"config.toml", 1, []string{`keyOrDefault "global/maxconn" "100"`, `import: telemetry`, `kill_timeout = "10s"`}},
+		"confd-plain":           {"", 0, []string{`keyOrAbsent "app/url" "http://localhost"`, `keyExists "app/debug"`, `staged`}},
+		"remco-main":            {"config.toml", 1, []string{`keyOrAbsent "global/maxconn" "100"`, `import: telemetry`, `kill_timeout = "10s"`}},
 		"remco-resource":        {"app.toml", 1, []string{`servers = ["zk:2181"]`, `keys (explode (tree "a"))`, `import: not translated: {{ getv(printf(`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -197,8 +197,7 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	switch name {
 	case "getv":
 		if two {
-			w.tmpl.note("the default of getv is also that of a key that is empty")
-			return path("", "keyOrDefault", "", true, same)
+			return path("", "keyOrAbsent", "", true, same)
 		}
 		return path("", "key", "", true, same)
 	case "exists":

@@ -188,8 +188,8 @@ func translateCase(program string, k corpusCase) (*Result, error) {
 
 // renderCase renders the first template of some settings. Settings without one
 // give nothing.
-func renderCase(t *testing.T, c *corpus, k corpusCase, text string) (string, error) {
-	t.Helper()
+func renderCase(tb testing.TB, c *corpus, k corpusCase, text string) (string, error) {
+	tb.Helper()
 	env := func(name string) (string, bool) { v, ok := k.Env[name]; return v, ok }
 	s, err := settings.LoadBytes("zkagent.hcl", []byte(text), settings.Options{Offline: true, Env: env, Hostname: func() (string, error) { return "host1", nil }})
 	if err != nil {
@@ -204,7 +204,7 @@ func renderCase(t *testing.T, c *corpus, k corpusCase, text string) (string, err
 	}
 	v, err := k.Data.Over(c.Data).View()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, g := range s.Config.Groups {
 		if have, ok := v.Group(g.Name); ok {
@@ -218,6 +218,6 @@ func renderCase(t *testing.T, c *corpus, k corpusCase, text string) (string, err
 	if err != nil {
 		return "", err
 	}
-	out, err := parsed.Render(t.Context(), &v, nil)
+	out, err := parsed.Render(tb.Context(), &v, nil)
 	return string(out), err
 }

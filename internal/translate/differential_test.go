@@ -3,21 +3,24 @@ package translate
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/zkagent/zkagent/template"
 )
 
-// trial is one template with data, as testdata/original takes it.
+// trial is one template with data, as the programs below testdata/original take it.
 type trial struct {
 	Template string
-	Keys     map[string]string
+	Prefix   string            // of the resource, for confd and remco
+	Keys     map[string]string // by path, without a slash at the beginning
 	Services map[string][]trialMember
 }
 
@@ -92,8 +95,8 @@ func newTrial(w *rand.Rand, piece string) trial {
 	return t
 }
 
-// fixture is the data of a trial as it stands in ZooKeeper.
-func (t trial) fixture(tb testing.TB) *corpus {
+// fixture is the data of a trial as it stands in ZooKeeper, for the configs of a result.
+func (t trial) fixture(tb testing.TB, configs map[string]string) *corpus {
 	tb.Helper()
 	groups, set := map[string]any{"none": map[string]any{}}, map[string]any{}
 	for name, list := range t.Services {
@@ -113,11 +116,16 @@ func (t trial) fixture(tb testing.TB) *corpus {
 			groups[name] = map[string]any{}
 		}
 	}
-	keys := map[string]string{}
-	for key, value := range t.Keys {
-		keys[strings.TrimPrefix(key, "app/")] = value
+	trees := map[string]map[string]string{}
+	for name, path := range configs {
+		trees[name] = map[string]string{}
+		for key, value := range t.Keys {
+			if rest, ok := strings.CutPrefix("/"+key, strings.TrimSuffix(path, "/")+"/"); ok {
+				trees[name][rest] = value
+			}
+		}
 	}
-	data, err := json.Marshal(map[string]any{"configs": map[string]any{"app": keys}, "groups": groups, "group_sets": map[string]any{"services": set}})
+	data, err := json.Marshal(map[string]any{"configs": trees, "groups": groups, "group_sets": map[string]any{"services": set}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -128,78 +136,168 @@ func (t trial) fixture(tb testing.TB) *corpus {
 	return &corpus{Data: f}
 }
 
-// TestDifferential_ConsulTemplate renders generated templates by consul-template's own
-// library and by what the import makes of them. ZKAGENT_ORIGINALS=1 runs it: it fetches the
-// library. What is translated is the same to the byte; the rest is flagged, or fails.
-func TestDifferential_ConsulTemplate(t *testing.T) {
+// TestDifferential renders generated templates by the other program's own library and by
+// what the import makes of them. ZKAGENT_ORIGINALS=1 runs it: it fetches the libraries.
+// What is translated is the same to the byte; the rest is flagged, or fails.
+func TestDifferential(t *testing.T) {
 	if os.Getenv("ZKAGENT_ORIGINALS") == "" {
 		t.Skip("ZKAGENT_ORIGINALS is not set")
 	}
-	w := rand.New(rand.NewPCG(1, 2))
-	var trials []trial
-	for range 20 {
-		for _, piece := range pieces {
-			trials = append(trials, newTrial(w, piece))
-		}
+	for program, generate := range map[string]struct {
+		pieces []string
+		trial  func(*rand.Rand, string) trial
+	}{
+		"consul-template": {pieces, newTrial},
+		"confd":           {confdPieces, newKeyTrial(confdPieces)},
+		"remco":           {remcoPieces, newKeyTrial(remcoPieces)},
+	} {
+		t.Run(program, func(t *testing.T) {
+			w := rand.New(rand.NewPCG(1, 2))
+			var trials []trial
+			for range 20 {
+				for _, piece := range generate.pieces {
+					trials = append(trials, generate.trial(w, piece))
+				}
+			}
+			counts := map[string]int{}
+			for i, want := range original(t, program, trials) {
+				class, what := trials[i].compare(t, program, want)
+				if counts[class]++; class == "wrong" {
+					t.Error(what)
+				}
+				if class == "flagged" { // the note says why
+					t.Log(what)
+				}
+			}
+			t.Logf("%d templates: %v", len(trials), counts)
+		})
 	}
-	counts := map[string]int{}
-	for i, want := range original(t, trials) {
-		k := corpusCase{Template: trials[i].Template}
-		r, err := translateCase("consul-template", k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := r.Settings(true)
-		got, err := renderCase(t, trials[i].fixture(t), k, text)
-		switch {
-		case r.Lost() > 0:
-			counts["flagged"]++
-		case want["error"] != "":
-			counts["fails there"]++
-		case err != nil && strings.Contains(err.Error(), "no member"): // the last file stays: the import says so
-			counts["waits here"]++
-		case err != nil || got != want["text"]:
-			counts["wrong"]++
-			t.Errorf("%s\n got %q, %v\nwant %q\n%v", trials[i].Template, got, err, want["text"], trials[i].Services)
-		default:
-			counts["identical"]++
-		}
+}
+
+// compare classifies what the import makes of a trial, beside what the other program gives.
+func (t trial) compare(tb testing.TB, program string, want map[string]string) (string, string) {
+	tb.Helper()
+	k := corpusCase{Template: t.Template}
+	if t.Prefix != "" {
+		k.Settings = map[string]string{
+			"confd": fmt.Sprintf("[template]\nsrc = \"t.tmpl\"\ndest = \"/t\"\nkeys = [\"/\"]\nprefix = %q\n", t.Prefix),
+			"remco": fmt.Sprintf("[[resource]]\nname = \"t\"\n[[resource.template]]\nsrc = \"t.tmpl\"\ndst = \"/t\"\n[resource.backend.zookeeper]\nkeys = [\"/\"]\nprefix = %q\n", t.Prefix),
+		}[program]
 	}
-	t.Logf("%d templates: %v", len(trials), counts)
+	r, err := translateCase(program, k)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if r.Lost() > 0 {
+		return "flagged", strings.Join(r.Notes(), "\n")
+	}
+	got, err := renderCase(tb, t.fixture(tb, r.configs), k, r.Settings(true))
+	switch {
+	case want["error"] != "":
+		return "fails there", want["error"]
+	case err != nil && strings.Contains(err.Error(), "no member"): // the last file stays: the import says so
+		return "waits here", err.Error()
+	case err != nil || got != want["text"]:
+		return "wrong", fmt.Sprintf("%s\n got %q, %v\nwant %q\n%v %v\n%s", t.Template, got, err, want["text"], t.Keys, t.Services, r.Templates()[0].Text)
+	}
+	return "identical", ""
+}
+
+// originals are how the other programs are built: modules, or a module that is changed
+// and has the program as one of its packages.
+var originals = map[string]struct {
+	modules []string
+	changed string
+	files   map[string]string
+}{
+	"consul-template": {modules: []string{"github.com/hashicorp/consul-template@v0.41.0"}},
+	// The engine of remco is a copy of pongo2, with the options that pongo2 has since.
+	"remco": {modules: []string{"github.com/flosch/pongo2/v6@v6.0.0", "github.com/kelseyhightower/memkv@v0.1.1", "gopkg.in/yaml.v3@v3.0.1", "sigs.k8s.io/yaml@v1.6.0"}},
+	// confd has no go.mod, and no exported list of its functions; its backends do not build any more.
+	"confd": {changed: "github.com/kelseyhightower/confd@v0.16.0", files: map[string]string{
+		"go.mod": `module github.com/kelseyhightower/confd
+
+go 1.21
+
+require (
+	github.com/BurntSushi/toml v0.3.0
+	github.com/kelseyhightower/memkv v0.1.1
+	github.com/sirupsen/logrus v1.0.5
+	github.com/xordataexchange/crypt v0.0.3-0.20170626215501-b2862e3d0a77
+	golang.org/x/crypto v0.57.0
+	golang.org/x/sys v0.49.0
+)
+`,
+		"backends/client.go": `package backends
+
+type StoreClient interface {
+	GetValues(keys []string) (map[string]string, error)
+	WatchPrefix(prefix string, keys []string, waitIndex uint64, stopChan chan bool) (uint64, error)
+}
+
+func New(Config) (StoreClient, error) { return nil, nil }
+`,
+		"resource/template/export.go": "package template\n\nfunc Functions() map[string]interface{} { return newFuncMap() }\n",
+	}},
 }
 
 // original renders by the original program.
-func original(t *testing.T, trials []trial) []map[string]string {
+func original(t *testing.T, program string, trials []trial) []map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	source, err := os.ReadFile(filepath.Join("testdata", "original", "main.go"))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "main.go"), source, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	run := func(stdin []byte, args ...string) []byte {
 		c := exec.CommandContext(t.Context(), args[0], args[1:]...)
 		var errs bytes.Buffer
 		c.Dir, c.Stdin, c.Stderr = dir, bytes.NewReader(stdin), &errs
-		c.Env = append(os.Environ(), "GOFLAGS=-mod=mod")
+		c.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
 		out, err := c.Output()
 		if err != nil {
 			t.Fatalf("%q: %v: %s", args, err, errs.String())
 		}
 		return out
 	}
-	run(nil, "go", "mod", "init", "original")
-	run(nil, "go", "get", "github.com/hashicorp/consul-template@v0.41.0")
-	run(nil, "go", "build", "-o", "original", ".")
+	how := originals[program]
+	if how.changed != "" {
+		var module struct{ Dir string }
+		if err := json.Unmarshal(run(nil, "go", "mod", "download", "-json", how.changed), &module); err != nil {
+			t.Fatal(err)
+		}
+		copyChanged(t, dir, module.Dir, how.files)
+	}
+	source, err := os.ReadFile(filepath.Join("testdata", "original", program, "main.go"))
+	if err == nil {
+		err = errors.Join(os.Mkdir(filepath.Join(dir, "original"), 0o700), os.WriteFile(filepath.Join(dir, "original", "main.go"), source, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if how.changed == "" {
+		run(nil, "go", "mod", "init", "original")
+		run(nil, slices.Concat([]string{"go", "get"}, how.modules)...)
+	}
+	run(nil, "go", "build", "-o", "program", "./original")
 	data, err := json.Marshal(trials)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []map[string]string
-	if err := json.Unmarshal(run(data, "./original"), &out); err != nil {
+	if err := json.Unmarshal(run(data, "./program"), &out); err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// copyChanged copies a module of the cache, with files of ours.
+func copyChanged(t *testing.T, dir, module string, files map[string]string) {
+	t.Helper()
+	if err := errors.Join(os.CopyFS(dir, os.DirFS(module)), os.RemoveAll(filepath.Join(dir, "vendor"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		// The files of the module cache are read-only, and so are their copies.
+		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -343,8 +343,7 @@ func (p *pongo) call(name, path, def string) (string, bool) {
 	case name == "exists":
 		return "keyExists " + ref, true
 	case name == "getv" && def != "":
-		p.t.note("the default of getv is also that of a key that is empty")
-		return "keyOrDefault " + ref + " " + quoteGo(def[1:len(def)-1]), true
+		return "keyOrAbsent " + ref + " " + quoteGo(def[1:len(def)-1]), true
 	case name == "getv":
 		return "key " + ref, true
 	case name == "gets":

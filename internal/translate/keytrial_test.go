@@ -1,0 +1,80 @@
+package translate
+
+import (
+	"math/rand/v2"
+	"strings"
+)
+
+// keyWords are what the words in capital letters of a piece stand for.
+var keyWords = map[string][]string{
+	"KEY": {"/app/name", "/app/port", "/app/db/host", "/app/db/port", "/app/empty", "/app/none", "/app/n/a", "/app/list"},
+	"SET": {"/app/name", "/app/list", "/app/n/a"},
+	"DIR": {"/app", "/app/db", "/app/up", "/app/tree", "/app/none", "/app/name", "/app/tree/x"},
+	"PAT": {"/app/*", "/app/up/*", "/app/tree/*/v", "/app/*/host", "/app/none/*", "/app/tree/x*/v", "/app/tree/?/v", "/app/name"},
+	"VAL": {"shop", "a,b", "12", "", "x"},
+}
+
+// newKeyTrial makes a template of a piece, or two, and keys.
+func newKeyTrial(pieces []string) func(*rand.Rand, string) trial {
+	return func(w *rand.Rand, piece string) trial {
+		t := trial{Prefix: pick(w, []string{"", "", "/prod"}), Keys: map[string]string{
+			"app/name": pick(w, []string{"shop", "a,b", " x ", "Träger"}), "app/list": pick(w, []string{"a,b,c", "a", "x:1,y:2"}),
+			"app/n/a": pick(w, []string{"1", "12", "-3"}), "app/n/b": "7", "app/n/c": "10",
+			"app/json": `{"a":1,"s":"x y","t":true,"f":false,"n":null,"l":["x","y"],"ns":[1,2.5],"m":{"k":"v","z":"w"},"d":2.5,"e":"","o":[{"h":"h1","p":1},{"h":"h2","p":2}]}`,
+			"app/arr":  `["x","y","z"]`, "app/yaml": "a: b\nl: [x, y]\n",
+		}}
+		for _, key := range []string{"app/port", "app/db/host", "app/db/port", "app/empty", "app/up/a", "app/up/b10", "app/up/b9", "app/tree/x/v", "app/tree/x/w", "app/tree/y/v", "app/tree/z1/v/deep"} {
+			if w.IntN(4) > 0 {
+				t.Keys[key] = pick(w, []string{"10.0.0.9:80", "10.0.0.10:80", "80", "b", "a", "B"})
+			}
+		}
+		if _, ok := t.Keys["app/empty"]; ok {
+			t.Keys["app/empty"] = ""
+		}
+		text := piece
+		if w.IntN(3) == 0 {
+			text += pick(w, []string{"\n", " ", "\n  "}) + pick(w, pieces)
+		}
+		for word, from := range keyWords {
+			for strings.Contains(text, word) {
+				text = strings.Replace(text, word, pick(w, from), 1)
+			}
+		}
+		t.Template = text
+		if t.Prefix != "" {
+			for key, value := range t.Keys {
+				delete(t.Keys, key)
+				t.Keys[strings.TrimPrefix(t.Prefix, "/")+"/"+key] = value
+			}
+		}
+		return t
+	}
+}
+
+// confdPieces are constructs of templates of confd.
+var confdPieces = []string{
+	`{{getv "KEY"}}`, `{{getv "KEY" "d"}}`, `{{if exists "KEY"}}y{{else}}n{{end}}`, `{{with get "SET"}}{{.Key}}={{.Value}}{{end}}`, `{{$p := get "SET"}}{{$p.Key}} {{base $p.Key}}`,
+	`{{range gets "PAT"}}{{.Key}}={{.Value}};{{end}}`, `{{range $i, $p := gets "PAT"}}{{if $i}},{{end}}{{base $p.Key}}{{end}}`, `{{range gets "PAT"}}{{dir .Key}} {{end}}`,
+	`{{range getvs "PAT"}}{{.}} {{end}}`, `{{join (getvs "PAT") ","}}`, `{{len (gets "PAT")}} {{len (getvs "PAT")}}`, `{{if gets "PAT"}}y{{else}}n{{end}}`,
+	`{{range ls "DIR"}}{{.}} {{end}}`, `{{range lsdir "DIR"}}{{.}} {{end}}`, `{{len (ls "DIR")}}`, `{{if ls "DIR"}}y{{end}}`, `{{join (ls "DIR") "-"}}`, `{{range $i, $d := ls "DIR"}}{{$i}}{{$d}} {{end}}`,
+	`{{range $d := lsdir "/app/tree"}}{{$k := printf "/app/tree/%s/v" $d}}{{if exists $k}}{{getv $k}}{{end}} {{end}}`,
+	`{{range $d := lsdir "/app/tree/"}}{{$k := printf "/app/tree/%s/*" $d}}{{range gets $k}}{{base .Key}}={{.Value}} {{end}}{{end}}`,
+	`{{range $d := ls "/app/up"}}{{getv (printf "/app/up/%s" $d)}} {{end}}`, `{{range ls "/app/up"}}{{getv (printf "/app/up/%s" .)}} {{end}}`,
+	`{{$r := "/app/tree"}}{{range $d := lsdir $r}}{{$v := printf "%s/%s" $r $d}}{{range $x := ls $v}}{{$f := printf "%s/%s" $v $x}}{{getv $f "none"}} {{end}}{{end}}`,
+	`{{$k := "/app/name"}}{{getv $k}}`, `{{$k := print "/app/" "name"}}{{getv $k}}`, `{{getv (print "/app/" "name")}}`, `{{range gets "/app/up/*"}}{{getv .Key}} {{end}}`, `{{range $p := gets "/app/up/*"}}{{getv $p.Key}} {{end}}`,
+	`{{$d := json (getv "/app/json")}}{{$d.s}} {{$d.a}} {{$d.t}} {{$d.none}}`, `{{with json (getv "/app/json")}}{{range .l}}{{.}} {{end}}{{end}}`, `{{range jsonArray (getv "/app/arr")}}{{.}},{{end}}`,
+	`{{$d := json (getv "/app/json")}}{{range $k, $v := $d.m}}{{$k}}={{$v}} {{end}}`, `{{range (json (getv "/app/json")).o}}{{.h}}:{{.p}} {{end}}`, `{{$d := json (getv "/app/json")}}{{if $d.none}}y{{else}}n{{end}}`,
+	`{{$d := json (getv "/app/json")}}{{index $d.l 0}}{{len $d.o}}`, `{{join (split (getv "SET") ",") "-"}}`, `{{range split (getv "SET") ","}}[{{.}}]{{end}}`, `{{index (split (getv "/app/list") ",") 0}}`,
+	`{{toUpper (getv "SET")}}{{toLower "AbC"}}`, `{{getv "SET" | toUpper}}`, `{{replace (getv "SET") "a" "b" -1}}`, `{{replace (getv "SET") "a" "b" 1}}`, `{{contains (getv "SET") "a"}}`, `{{trimSuffix (getv "SET") "p"}}`,
+	`{{base64Encode (getv "SET")}}`, `{{base64Decode "aGk="}}`, `{{parseBool "true"}}`, `{{range reverse (getvs "PAT")}}{{.}} {{end}}`, `{{range reverse (ls "DIR")}}{{.}} {{end}}`, `{{range reverse (gets "/app/up/*")}}{{.Key}} {{end}}`,
+	`{{add 1 2}} {{sub 5 2}} {{div 7 2}} {{mod 7 2}} {{mul 2 3}}`, `{{range seq 1 3}}{{.}} {{end}}`, `{{range $i := seq 0 2}}s{{$i}} {{end}}`, `{{atoi "12"}}`, `{{add (atoi (getv "/app/n/a")) 1}}`, `{{if gt (atoi (getv "/app/n/b")) 5}}y{{end}}`,
+	`{{$m := map "a" "1" "b" 2}}{{$m.a}}{{$m.b}}{{index $m "a"}}`, `{{define "h"}}<{{.name}} {{.v}}>{{end}}{{template "h" map "name" "n" "v" 1}}`, `{{define "h"}}<{{.}}>{{end}}{{range getvs "PAT"}}{{template "h" .}}{{end}}`,
+	`{{getenv "ZKAGENT_NONE"}}{{getenv "ZKAGENT_NONE" "d"}}`, `{{base "/a/b"}} {{dir "/a/b"}}`, `{{range sortByLength (ls "DIR")}}{{.}} {{end}}`, `{{range sortKVByLength (gets "/app/up/*")}}{{.Key}} {{end}}`,
+	"{{- getv \"SET\" -}}  x", "a\n{{- range ls \"DIR\" }}\n  - {{ . }}\n{{- end }}\nz", `{{/* c */}}{{getv "SET"}}`, `{{if and (exists "KEY") (exists "KEY")}}y{{end}}{{if or (exists "KEY") (not (exists "KEY"))}}z{{end}}`,
+	`{{if eq (getv "KEY" "d") "shop"}}y{{else if eq (getv "KEY" "d") "80"}}m{{else}}n{{end}}`, `{{$x := getv "KEY" "VAL"}}{{if $x}}{{$x}}{{else}}-{{end}}`, `{{printf "%s:%s" (getv "SET") "80"}}`, `{{printf "%d" (len (ls "DIR"))}}`,
+	`{{$x := split "a:b" ":"}}{{index $x 1}}`, `{{with $x := getv "SET"}}{{$x}}{{end}}`, `{{range $i, $x := split (getv "/app/list") ","}}{{if $i}};{{end}}{{$x}}{{end}}`, `{{getv "KEY" (getv "SET")}}`, `{{len (getv "SET")}}`, `{{html (getv "SET")}}`,
+	`{{range gets "/app/up/*"}}{{$k := base .Key}}{{$d := split .Value ":"}}{{$k}}={{index $d 0}} {{end}}`, `{{"/app/name" | getv}}`, `{{$v := ""}}{{range getvs "PAT"}}{{$v = print $v "," .}}{{end}}{{$v}}`, `{{range $k, $v := map "b" 1 "a" 2}}{{$k}}{{$v}}{{end}}`,
+}
+
+// remcoPieces are constructs of templates of remco.
+var remcoPieces = []string{}
