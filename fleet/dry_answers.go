@@ -106,13 +106,13 @@ func answersOf(state *State) *Answers {
 			p.Silent = append(p.Silent, id)
 			continue
 		case r.State == HostSkipped:
-			p.Skipped = append(p.Skipped, HostAnswer{id, r.Error})
+			p.Skipped = append(p.Skipped, HostAnswer{Host: id, Reason: r.Error})
 			continue
 		case r.State == HostAbort:
-			p.Refused = append(p.Refused, HostAnswer{id, r.Error})
+			p.Refused = append(p.Refused, HostAnswer{Host: id, Reason: r.Error})
 			continue
 		case r.Unchecked:
-			p.Unchecked = append(p.Unchecked, HostAnswer{id, r.Error})
+			p.Unchecked = append(p.Unchecked, HostAnswer{Host: id, Reason: r.Error})
 		case len(r.Files) == 0 && r.More == 0:
 			p.Unchanged = append(p.Unchanged, id)
 		}

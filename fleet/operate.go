@@ -26,9 +26,9 @@ func Orders(phase string) []string {
 	case PhasePaused:
 		return []string{"resume", "abort"}
 	case PhaseHalted:
-		return []string{"retry", "rollback"}
+		return []string{"retry", "undo"}
 	case PhaseRefused:
-		return []string{"rollback"}
+		return []string{"undo"}
 	}
 	return nil
 }

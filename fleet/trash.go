@@ -73,7 +73,8 @@ func Delete(ctx context.Context, s *session.Session, root, by, reason string) (D
 			if err != nil {
 				return nil, err
 			}
-			r = trashRecord{Deleted{Path: root, Layout: config.LayoutFlat, Version: ready.Version, By: by, Reason: clip(reason), At: time.Now().UTC()}, data}
+			gone := Deleted{Path: root, Layout: config.LayoutFlat, Version: ready.Version, By: by, Reason: clip(reason), At: time.Now().UTC()}
+			r = trashRecord{Deleted: gone, Ready: data}
 			_, epoch, err := s.Exists(ctx, trees.VersionsPath(root))
 			if err != nil {
 				return nil, err

@@ -184,9 +184,8 @@ var makePhase = map[string]func(*phases){
 	},
 	"rolling back": func(p *phases) {
 		p.halt()
-		p.allow("may-reload", false)
-		p.ok("rollout", "undo", "/config/web", "--detach", "--vote-timeout", "10m", "--grace", "10m")
-		p.phase(fleet.PhaseRolling)
+		p.ok("rollout", "undo", "/config/web", "--detach", "--vote-timeout", "10m", "--grace", "10m", "--canary", "1", "--bake", "10m")
+		p.waits(fleet.WaitBake) // The hosts have the old files already: no reload holds them.
 	},
 	"rolled back": func(p *phases) {
 		p.halt()
@@ -319,7 +318,7 @@ func unquoted(text string) string {
 
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-var printedCommand = regexp.MustCompile("(?:\"|`|<code>)(zkagent [a-z][^\"`<]*)(?:\"|`|</code>)")
+var printedCommand = regexp.MustCompile("(?:\"|`|<code[^>]*>)(zkagent [a-z][^\"`<]*)(?:\"|`|</code>)")
 
 // printed are the commands that the views print, with the view.
 func (p *phases) printed() map[string]string {

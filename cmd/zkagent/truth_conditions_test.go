@@ -563,17 +563,24 @@ func (x *trials) try(c trial) {
 		c.begin(x)
 		x.see(c)
 		c.end(x)
-		x.until("the end of "+c.code, func(list []condition.Condition) bool {
-			// A stop may come in the middle of the runs of several hooks.
-			for _, c := range list {
-				if c.Code == "hook-unknown" && len(list) <= 2 {
-					_, _ = x.run("hooks", "run", c.Subject)
-				}
-			}
-			return len(list) == 0
-		})
-		x.agreeOn(fleet.OK, "nothing after "+c.code, true)
+		x.until("the end of "+c.code, x.settled)
+		x.agreeOnNow(func() fleet.Health {
+			x.settled(x.open()) // Hooks that a restart found open show after the start's other conditions.
+			return fleet.OK
+		}, "nothing after "+c.code, true)
 	})
+}
+
+// settled reports whether no condition is open. It runs hooks whose outcome is unknown: a
+// stop may come in the middle of the runs of several.
+func (x *trials) settled(list []condition.Condition) bool {
+	x.t.Helper()
+	for _, c := range list {
+		if c.Code == "hook-unknown" && len(list) <= 2 {
+			_, _ = x.run("hooks", "run", c.Subject)
+		}
+	}
+	return len(list) == 0
 }
 
 // see compares the views while the condition is open.
