@@ -166,7 +166,7 @@ func TestPreview_RealPrograms(t *testing.T) {
 		{"promtool", "prometheus.yml", "scrape_configs: []\n", "scrape_configs: potatoes\n", func(_, file string) []string {
 			return []string{"promtool", "check", "config", file}
 		}},
-		{"apache2", "apache2.conf", "ServerRoot /etc/apache2\nServerName x\n", "Potatoes on\n", func(_, file string) []string {
+		{"apache2", "apache2.conf", "LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\nServerName x\nErrorLog /dev/null\n", "Potatoes on\n", func(_, file string) []string {
 			return []string{"apache2", "-t", "-f", file}
 		}},
 		{"named-checkconf", "named.conf", "options { directory \"/tmp\"; };\n", "potatoes { };\n", func(_, file string) []string {
