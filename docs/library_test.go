@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // The complete programs of the pages are built in a module of their own and run,

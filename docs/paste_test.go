@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // pasteKind marks a block that a reader pastes into a shell as it is. What follows

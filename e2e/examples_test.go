@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // devProcess is one `zkagent dev`.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/show"
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // obstacles are what takes the place of a file in use.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // documented is the block of docs/discovery.md after a line, for an agent at an

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/show"
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // guardedSession leaves three seconds, between the end of a lease and the end of

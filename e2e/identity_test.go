@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/show"
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // strict makes a server refuse clients that have not proved an identity.

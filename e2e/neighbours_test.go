@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // addedField is what each record of the next version has and this version does not

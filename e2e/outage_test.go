@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // An agent goes through every kind of outage without a restart, and its files

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/show"
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // lines counts what the hooks of all terms have written.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // TestRollingReload_OneHostAtATime: a change that needs no vote reaches both

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/show"
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // upgraded are the settings of a host that renders two keys of one config, beside

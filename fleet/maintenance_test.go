@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // upkeep is the maintenance of a host as a test switches it.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 
 	"github.com/zkagent/zkagent/internal/memzk"
 )

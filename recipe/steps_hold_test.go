@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/memzk"
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 

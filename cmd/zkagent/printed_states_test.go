@@ -20,8 +20,8 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/fleet"
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // brokenScript waits like waitScript. It refuses contents that begin with "refused",

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest/raw"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // differentialSteps is the length of a program of TestDifferential.

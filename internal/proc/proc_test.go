@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 func TestMain(m *testing.M) {

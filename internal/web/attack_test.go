@@ -20,7 +20,7 @@ import (
 	"github.com/zkagent/zkagent/registry"
 
 	"github.com/zkagent/zkagent/internal/show"
-	"github.com/zkagent/zkagent/internal/testhelp"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // get asks and returns the code and the body.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/testhelp"
 	"github.com/zkagent/zkagent/internal/zktest/raw"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // Ensemble is a few servers that form a quorum.

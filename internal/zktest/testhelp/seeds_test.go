@@ -32,8 +32,8 @@ func TestSeeds_Overrides(t *testing.T) {
 
 func TestRepeat(t *testing.T) {
 	t.Parallel()
-	want := "SEED=7 go test ./internal/testhelp -run '^TestX$/^a$' -v"
-	if got := repeat("TestX/a", 7); got != "repeat it: "+want && got != "repeat it: SEED=7 go test -race ./internal/testhelp -run '^TestX$/^a$' -v" {
+	want := "SEED=7 go test ./internal/zktest/testhelp -run '^TestX$/^a$' -v"
+	if got := repeat("TestX/a", 7); got != "repeat it: "+want && got != "repeat it: SEED=7 go test -race ./internal/zktest/testhelp -run '^TestX$/^a$' -v" {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
