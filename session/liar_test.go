@@ -186,9 +186,9 @@ func TestLiar(t *testing.T) {
 // usage is the most that was in use at once.
 type usage struct{ heap, goroutines uint64 }
 
-// look takes a sample: live objects and those that are not collected yet.
+// look takes a sample of what the last collection of garbage has left.
 func (u *usage) look() {
-	list := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}}
+	list := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/sched/goroutines:goroutines"}}
 	metrics.Read(list)
 	u.heap, u.goroutines = max(u.heap, list[0].Value.Uint64()), max(u.goroutines, list[1].Value.Uint64())
 }
