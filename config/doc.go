@@ -32,8 +32,7 @@
 //
 // A [Watcher] passes on only trees that are consistent at one moment. For a flat
 // tree, ready must have existed with the same czxid from before the first read
-// until after the last, on one connection. For a versioned tree, every digest must
-// match. Until the Watcher reads such a tree, the last one stays in use and
+// until after the last. For a versioned tree, every digest must match. Until the Watcher reads such a tree, the last one stays in use and
 // [Watcher.Status] says what the Watcher waits for. It never passes on an unchanged
 // tree twice.
 //

@@ -21,14 +21,16 @@ import (
 // while ready exists, and starts again when it gets the event that ready is gone.
 //
 // Steps: (1) read ready with a watch; absent: wait for the watch, reading nothing
-// else. (2) Read what changed. (3) If the watch of (1) fired meanwhile or the
-// connection changed, discard the result and begin again. Otherwise pass it on.
-// While ready exists, repeat (2) and (3) for each change.
+// else. (2) Read what changed. (3) If the watch of (1) fired meanwhile, discard the
+// result and begin again. Otherwise pass it on. While ready exists, repeat (2) and (3)
+// for each change.
 //
 // Why this is enough: ZooKeeper delivers the event of a change before any reply
-// that shows a later state, and the session keeps that order. So if no event for
-// ready came before the last reply, ready existed with one czxid from (1) to the
-// last read, and every key was read while ready existed.
+// that shows a later state, and the session keeps that order. It does so over a new
+// connection, too: the first request there sets the watches again, and the server
+// answers with the events of what changed meanwhile. So if no event for ready came
+// before the last reply, ready existed with one czxid from (1) to the last read, and
+// every key was read while ready existed.
 //
 // Cost: one request per changed key, and per generation at most three more:
 // ready gone, ready back, the list of the root (of which ready is a child).
@@ -52,13 +54,12 @@ func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 	f := &flat{treeCopy: w.newCopy(s)}
 	defer f.m.Close()
 	for {
-		conn := s.Connection()
 		st, ok, watch, err := s.ExistsW(ctx, w.readyPath())
 		if err != nil {
 			return fmt.Errorf("read ready: %w", err)
 		}
 		if ok {
-			err = f.standing(ctx, conn, st, watch)
+			err = f.standing(ctx, st, watch)
 		} else {
 			w.wait("for " + w.readyPath() + ", which does not exist")
 			err = w.await(ctx, s, watch, session.Stat{})
@@ -71,7 +72,7 @@ func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 }
 
 // standing passes on the tree and its changes as long as ready exists.
-func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch *session.Watch) error {
+func (f *flat) standing(ctx context.Context, st session.Stat, watch *session.Watch) error {
 	if good, err := f.checkLayout(ctx, st, watch); err != nil || !good {
 		return err
 	}
@@ -95,7 +96,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 			}
 		}
 		had = snap.Len()
-		if watch.Fired() || f.s.Connection() != conn {
+		if watch.Fired() {
 			f.w.torn()
 			return nil
 		}
@@ -114,7 +115,7 @@ func (f *flat) standing(ctx context.Context, conn uint64, st session.Stat, watch
 		case <-f.s.Done():
 			return context.Cause(f.s.Context())
 		}
-		if watch.Fired() || f.s.Connection() != conn {
+		if watch.Fired() {
 			return nil
 		}
 	}

@@ -133,6 +133,46 @@ func TestWatcher_ReconnectMidRead(t *testing.T) {
 	onlyWhole(t, trees, "2")
 }
 
+// The connection is lost at each request of a reader, and the tree is replaced before it
+// is back. The watch on ready is set again before the reader reads on, so that it never
+// passes on a mix.
+func TestWatcher_ReplacedWhileAway(t *testing.T) {
+	t.Parallel()
+	for n, struck := 1, true; struck; n++ {
+		for _, before := range []bool{true, false} {
+			bubble(t, func(t *testing.T, z *memzk.Server) {
+				flatTree(t, z, "1", true)
+				s := join(t, z)
+				lost := z.LoseReply(memzk.AnyOp, n, before)
+				go func() {
+					select {
+					case <-lost:
+						z.RefuseDial()
+						must(t, z.Delete("/c/ready"))
+						flatTree(t, z, "2", true)
+						z.Heal()
+					case <-t.Context().Done():
+					}
+				}()
+				f := follow(t, s, config.Config{Name: "c", Path: "/c", Concurrency: 1})
+				after(30 * time.Second)
+				must(t, f.stop())
+				select {
+				case <-lost:
+					onlyWhole(t, f.all(), "2")
+				default:
+					struck = false
+					onlyWhole(t, f.all(), "1")
+				}
+				must(t, s.Close())
+			})
+		}
+		if t.Failed() || !struck && n < 5 {
+			t.Fatalf("stopped at request %d", n)
+		}
+	}
+}
+
 // A reader on a server that lags sees the old tree, then the new one, and never
 // a mix, also when it moves from one server to another.
 func TestWatcher_TornReadAcrossServers(t *testing.T) {
