@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -27,40 +28,37 @@ type Session struct {
 // NewSession makes the metrics of sessions and registers them with reg, which may
 // be nil. It panics when they are already registered.
 func NewSession(reg prometheus.Registerer) *Session {
-	m := &Session{
-		state: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	f := promauto.With(reg)
+	return &Session{
+		state: f.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "zkagent_session_state", Help: "1 for the state that the ZooKeeper session is in, 0 for the others.",
 		}, []string{"state"}),
-		expirations: prometheus.NewCounter(prometheus.CounterOpts{
+		expirations: f.NewCounter(prometheus.CounterOpts{
 			Name: "zkagent_session_expirations_total", Help: "ZooKeeper sessions lost to expiry.",
 		}),
-		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
+		reconnects: f.NewCounter(prometheus.CounterOpts{
 			Name: "zkagent_session_reconnects_total", Help: "Connections made to a ZooKeeper server after the first of a session.",
 		}),
-		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		requests: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "zkagent_zk_request_duration_seconds", Help: "Time from handing a request to the connection to its reply.",
 			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"op"}),
-		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+		lost: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "zkagent_zk_requests_lost_total", Help: "Requests whose connection ended before their reply came.",
 		}, []string{"op"}),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+		inFlight: f.NewGauge(prometheus.GaugeOpts{
 			Name: "zkagent_zk_requests_in_flight", Help: "Requests waiting for their reply.",
 		}),
-		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		bytes: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "zkagent_zk_bytes_total", Help: "Bytes exchanged with ZooKeeper servers.",
 		}, []string{"direction"}),
-		watches: prometheus.NewGauge(prometheus.GaugeOpts{
+		watches: f.NewGauge(prometheus.GaugeOpts{
 			Name: "zkagent_session_watches", Help: "Watches set and waited for.",
 		}),
-		notRenewed: prometheus.NewCounter(prometheus.CounterOpts{
+		notRenewed: f.NewCounter(prometheus.CounterOpts{
 			Name: "zkagent_session_renewal_failures_total", Help: "Tries to renew the identity to ZooKeeper, such as a Kerberos ticket, that failed.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.state, m.expirations, m.reconnects, m.requests, m.lost, m.inFlight, m.bytes, m.watches, m.notRenewed)
-	}
-	return m
 }
 
 // State implements [session.Metrics].
@@ -114,20 +112,15 @@ type Election struct {
 // NewElection makes the metrics of candidates and registers them with reg, which may
 // be nil. It panics when they are already registered.
 func NewElection(reg prometheus.Registerer) *Election {
-	m := &Election{
-		leader: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "zkagent_leader",
-			Help: "Whether this agent leads the election.",
+	f := promauto.With(reg)
+	return &Election{
+		leader: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "zkagent_leader", Help: "Whether this agent leads the election.",
 		}, []string{"election"}),
-		terms: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_terms_total",
-			Help: "Terms for which this agent has led the election.",
+		terms: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_terms_total", Help: "Terms for which this agent has led the election.",
 		}, []string{"election"}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.leader, m.terms)
-	}
-	return m
 }
 
 // Leads implements [election.Metrics].

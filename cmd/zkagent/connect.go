@@ -146,27 +146,31 @@ func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config,
 	if err != nil {
 		return nil, nil, err
 	}
-	wait := cmp.Or(g.timeout, connectTimeout)
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	s, err := g.reach(ctx, c, cmp.Or(g.timeout, connectTimeout), func(ctx context.Context) (*session.Session, error) { return session.Dial(ctx, c) })
+	if err != nil && s != nil {
+		_ = s.Close() // report the error of the chroot
+	}
+	return s, conf, err
+}
+
+// reach waits for a session, within a limit, and says so. An error may come with a session
+// whose chroot does not exist.
+func (g *globals) reach(ctx context.Context, c session.Config, limit time.Duration, open func(context.Context) (*session.Session, error)) (*session.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer g.awaiting("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", "))()
-	s, err := session.Dial(ctx, c)
+	servers := strings.Join(c.Servers, ", ")
+	defer g.awaiting("waiting for ZooKeeper at %s", servers)()
+	s, err := open(ctx)
 	switch {
 	case err == nil:
-		if err := g.checkChroot(ctx, s, c); err != nil {
-			_ = s.Close() // report the error of the chroot
-			return nil, nil, err
-		}
-		return s, conf, nil
-	case errors.Is(err, session.ErrAuthFailed):
-		return nil, nil, err
-	case isSignal(context.Cause(ctx)):
-		return nil, nil, err
+		return s, g.checkChroot(ctx, s, c)
+	case errors.Is(err, session.ErrAuthFailed), isSignal(context.Cause(ctx)):
+		return nil, err
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // the cause without the address, which the message has
 	}
-	return nil, nil, fail(exitUnavailable, fmt.Errorf("cannot reach ZooKeeper at %s: %w (gave up after %s)", strings.Join(c.Servers, ", "), err, wait),
+	return nil, fail(exitUnavailable, fmt.Errorf("cannot reach ZooKeeper at %s: %w (gave up after %s)", servers, err, limit),
 		"is ZooKeeper running there? \"zkagent doctor\" asks each server")
 }
 

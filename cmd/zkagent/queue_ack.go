@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -137,11 +136,8 @@ func keptSession(ctx context.Context, g *globals, dir string) (*handedSession, e
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	k := &handedSession{m: m, stop: stop, done: make(chan error, 1)}
 	go func() { k.done <- m.Run(run) }()
-	limit := cmp.Or(g.timeout, connectTimeout)
-	wait, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if k.s, err = m.Session(wait); err != nil {
-		return nil, errors.Join(fail(exitUnavailable, fmt.Errorf("connect to ZooKeeper at %s within %s: %w", strings.Join(c.Servers, ", "), limit, err)), k.end())
+	if k.s, err = g.reach(ctx, c, cmp.Or(g.timeout, connectTimeout), m.Session); err != nil {
+		return nil, errors.Join(err, k.end())
 	}
 	return k, nil
 }

@@ -120,18 +120,7 @@ func firstSession(ctx context.Context, g *globals, m *session.Manager, c session
 	case w.wait > 0:
 		limit = min(limit, w.wait)
 	}
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	defer g.awaiting("waiting for ZooKeeper at %s", strings.Join(c.Servers, ", "))()
-	s, err := m.Session(bounded)
-	switch {
-	case err == nil:
-		return s, g.checkChroot(bounded, s, c)
-	case errors.Is(err, session.ErrAuthFailed), isSignal(context.Cause(ctx)):
-		return nil, err
-	}
-	return nil, fail(exitUnavailable, fmt.Errorf("connect to ZooKeeper at %s within %s: %w", strings.Join(c.Servers, ", "), limit, err),
-		"is ZooKeeper running there? \"zkagent doctor\" asks each server")
+	return g.reach(ctx, c, limit, m.Session)
 }
 
 // checkChroot says that the chroot does not exist, which every request below it

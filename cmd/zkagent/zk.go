@@ -102,7 +102,7 @@ func dataWords(data []byte) string {
 func newZKTreeCommand(g *globals) *cobra.Command {
 	var o treeOptions
 	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, console *term.Console, s *session.Session, path string) error {
-		return walk(ctx, s, path, o.depth, func(z znode) error {
+		return walk(ctx, s, path, 0, o.depth, func(z znode) error {
 			var data []byte
 			if o.data {
 				var err error
@@ -256,7 +256,7 @@ func zkACL(ctx context.Context, console *term.Console, s *session.Session, path 
 
 // zkExport prints each znode with its data; what is not text is in base64.
 func zkExport(ctx context.Context, console *term.Console, s *session.Session, path string) error {
-	return walk(ctx, s, path, 0, func(z znode) error {
+	return walk(ctx, s, path, 0, 0, func(z znode) error {
 		data, stat, err := s.Get(ctx, z.path)
 		if err != nil {
 			return err
@@ -277,13 +277,9 @@ type znode struct {
 // maxDepth bounds a walk; ZooKeeper's own limit is the length of a path.
 const maxDepth = 1000
 
-// walk visits a subtree in order, so many levels of it; 0 is all. Znodes that
-// vanish meanwhile are skipped.
-func walk(ctx context.Context, s *session.Session, path string, levels int, visit func(znode) error) error {
-	return walkFrom(ctx, s, path, 0, levels, visit)
-}
-
-func walkFrom(ctx context.Context, s *session.Session, path string, depth, levels int, visit func(znode) error) error {
+// walk visits a subtree in order, down to so many levels below depth 0; 0 is all. Znodes
+// that vanish meanwhile are skipped.
+func walk(ctx context.Context, s *session.Session, path string, depth, levels int, visit func(znode) error) error {
 	names, _, err := s.Children(ctx, path)
 	if errors.Is(err, session.ErrNoNode) && depth > 0 {
 		return nil
@@ -302,7 +298,7 @@ func walkFrom(ctx context.Context, s *session.Session, path string, depth, level
 		return fmt.Errorf("walk %s: deeper than %d", path, maxDepth)
 	}
 	for _, n := range names {
-		if err := walkFrom(ctx, s, session.JoinPath(path, n), depth+1, levels, visit); err != nil {
+		if err := walk(ctx, s, session.JoinPath(path, n), depth+1, levels, visit); err != nil {
 			return err
 		}
 	}
