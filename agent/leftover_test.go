@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/registry"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 )
 

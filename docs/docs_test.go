@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // limit bounds the commands of one page, which may wait for events.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/zktest/history"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 )
 

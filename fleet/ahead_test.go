@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 )
 

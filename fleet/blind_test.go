@@ -7,8 +7,8 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // A flat tree is converted under a follower that may not read ready. The server sends it

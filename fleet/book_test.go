@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // foreignMark is what Previous says of a ready that another tool has set, past all

@@ -11,7 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )

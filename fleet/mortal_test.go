@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // mortal is the network of one process that is killed at one of its requests.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // nextVersion stands for the next version of the program: everything that its

@@ -11,8 +11,8 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 
 	"github.com/zkagent/zkagent/config"
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // Of two agents with one id one has the subscription, and the other has it when

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // ownedOnce reports whether exactly one member is there, which the session of m

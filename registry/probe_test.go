@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // hosts answers connections as the hosts of members do: by their ports.

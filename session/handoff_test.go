@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 func handoffConfig(srv *memzk.Server, dir string) Config {

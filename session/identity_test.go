@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // The server says who we are, and with an ACL that is what we may do.

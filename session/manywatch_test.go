@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // manyZnodes makes n znodes below /many.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // Servers that have more new sessions to make than they can are asked less and less

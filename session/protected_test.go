@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // The reply of a create is lost, and the server that is asked next has not heard

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // awaitManager waits for a session in a state.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // coverBubble runs f with servers of both kinds: a path and a connection have one

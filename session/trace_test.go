@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // Each request is traced once, with the context of its caller and its outcome, also

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // A znode with a TTL goes when no client writes it, whether a create or a multi made it.

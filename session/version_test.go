@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // The error about a server that is too old names its version, if the server gives it,

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/fleet"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // troubles is an agent with something of every kind, all named "one", of which most

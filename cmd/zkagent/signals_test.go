@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // TestSignals_Together: two signals at once, as timeout sends them to a process and

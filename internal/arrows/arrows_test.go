@@ -46,8 +46,9 @@ var allowed = map[string][]string{
 	"internal/term":            {},
 	"internal/memzk":           {"internal/jute"},
 	"internal/zktest":          {"internal/jute", "internal/zktest/testhelp", "internal/zktest/raw"},
+	"internal/zktest/memzk":    {"internal/jute", "internal/memzk"},
 	"internal/zktest/raw":      {"internal/jute"},
-	"zktest":                   {"session", "internal/jute", "internal/memzk"},
+	"zktest":                   {"session", "internal/jute", "internal/zktest/memzk"},
 	"e2e":                      {},
 	"session":                  {"internal/files", "internal/jute"},
 	"session/kerberos":         {"session"},
@@ -89,7 +90,7 @@ var allowed = map[string][]string{
 var free = []string{"cmd/", "examples", "docs", "packaging"}
 
 // forTests are packages that only tests import.
-var forTests = []string{"zktest", "internal/zktest", "internal/zktest/raw", "internal/zktest/history", "internal/peers", "internal/zktest/testhelp", "internal/zktest/filestest"}
+var forTests = []string{"zktest", "internal/zktest", "internal/zktest/raw", "internal/zktest/history", "internal/zktest/memzk", "internal/peers", "internal/zktest/testhelp", "internal/zktest/filestest"}
 
 // client is the library that only session may import.
 const client = "github.com/go-zookeeper/zk"

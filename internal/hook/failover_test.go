@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/election"
-	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )

@@ -21,16 +21,21 @@ var openACL = []jute.ACL{{Perms: jute.PermAll, Scheme: "world", ID: "anyone"}}
 // operator is who the methods below act as: no ACL stops it.
 var operator = []identity{{superScheme, ""}}
 
-// edit carries out one write without a session. Errors are of type Error.
-func (s *Server) edit(prepare func(*preparer) error) ([]step, error) {
+// Write carries out the request of a create, delete, setData or setACL without a
+// connection, past every ACL. Session 0 creates no ephemeral znodes. It returns the
+// path of the znode. Errors are of type Error.
+func (s *Server) Write(session int64, op int32, request ...any) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.preparer(0, operator)
-	if err := prepare(p); err != nil {
-		return nil, err
+	if session != 0 && s.sessions[session] == nil {
+		return "", Error(jute.ErrCodeSessionExpired)
+	}
+	p := s.preparer(session, operator)
+	if err := p.one(op, jute.NewDecoder(encoded(request...))); err != nil {
+		return "", err
 	}
 	s.commit(p.steps)
-	return p.steps, nil
+	return p.steps[0].path, nil
 }
 
 // Create creates a persistent znode that everybody may use, with its missing
@@ -38,74 +43,13 @@ func (s *Server) edit(prepare func(*preparer) error) ([]step, error) {
 func (s *Server) Create(path string, data []byte) error {
 	for i := range path {
 		if i > 0 && path[i] == '/' {
-			err := s.CreateWith(path[:i], nil, jute.FlagPersistent, nil)
+			_, err := s.Write(0, jute.OpCreate, path[:i], []byte(nil), openACL, jute.FlagPersistent)
 			if err != nil && codeOf(err) != jute.ErrCodeNodeExists {
 				return err
 			}
 		}
 	}
-	return s.CreateWith(path, data, jute.FlagPersistent, nil)
-}
-
-// CreateWith creates a znode with a jute.Flag constant that is not ephemeral,
-// and an ACL; nil lets everybody do everything.
-func (s *Server) CreateWith(path string, data []byte, flags int32, acl []jute.ACL) error {
-	if acl == nil {
-		acl = openACL
-	}
-	op := jute.OpCreate
-	if flags == jute.FlagContainer {
-		op = jute.OpCreateContainer
-	}
-	_, err := s.edit(func(p *preparer) error {
-		return p.create(op, createRequest{path: path, data: data, acl: acl, flags: flags, ttl: -1})
-	})
-	return err
-}
-
-// CreateEphemeral creates a znode that the session owns; flags are
-// jute.FlagEphemeral or jute.FlagEphemeralSequential. It returns the path.
-func (s *Server) CreateEphemeral(id int64, path string, data []byte, flags int32) (string, error) {
-	s.mu.Lock()
-	exists := s.sessions[id] != nil
-	s.mu.Unlock()
-	if !exists {
-		return "", Error(jute.ErrCodeSessionExpired)
-	}
-	steps, err := s.edit(func(p *preparer) error {
-		p.session = id
-		return p.create(jute.OpCreate, createRequest{path: path, data: data, acl: openACL, flags: flags, ttl: -1})
-	})
-	if err != nil {
-		return "", err
-	}
-	return steps[0].path, nil
-}
-
-// Set sets the data of a znode, whatever its version.
-func (s *Server) Set(path string, data []byte) error {
-	_, err := s.edit(func(p *preparer) error { return p.setData(path, data, -1) })
-	return err
-}
-
-// SetACL sets the ACL of a znode.
-func (s *Server) SetACL(path string, acl []jute.ACL) error {
-	_, err := s.edit(func(p *preparer) error { return p.setACL(path, acl, -1) })
-	return err
-}
-
-// Delete deletes a znode and everything below it, each in a transaction.
-func (s *Server) Delete(path string) error {
-	names, err := s.Children(path)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err = s.Delete(strings.TrimSuffix(path, "/") + "/" + name); err != nil {
-			return err
-		}
-	}
-	_, err = s.edit(func(p *preparer) error { return p.delete(path, -1) })
+	_, err := s.Write(0, jute.OpCreate, path, data, openACL, jute.FlagPersistent)
 	return err
 }
 
@@ -168,45 +112,22 @@ func (s *Server) SetSequence(path string, next int32) error {
 	return nil
 }
 
-// SessionIDs returns the ids of all sessions in the order of their creation.
-func (s *Server) SessionIDs() []int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.sessions))
+// State is the state of a server at one moment.
+type State struct {
+	Zxid     int64            // of the last transaction
+	Sessions map[int64]bool   // whether the session has a connection
+	Requests map[int32]uint64 // that came, by operation
 }
 
-// Connected reports whether the session has a connection.
-func (s *Server) Connected(id int64) bool {
+// State returns the current state.
+func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sess := s.sessions[id]
-	return sess != nil && sess.conn != nil
-}
-
-// Zxid returns the zxid of the last transaction.
-func (s *Server) Zxid() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.primary.tree.zxid
-}
-
-// Requests returns how many requests of each operation came, by the names of
-// jute.OpName.
-func (s *Server) Requests() map[string]uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := map[string]uint64{}
-	for op, n := range s.requests {
-		counts[jute.OpName(op)] += n
+	sessions := map[int64]bool{}
+	for id, sess := range s.sessions {
+		sessions[id] = sess.conn != nil
 	}
-	return counts
-}
-
-// ResetRequests sets the counts of Requests to 0.
-func (s *Server) ResetRequests() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.requests)
+	return State{Zxid: s.primary.tree.zxid, Sessions: sessions, Requests: maps.Clone(s.requests)}
 }
 
 // Watches counts the watches that are set.
@@ -220,6 +141,3 @@ func (s *Server) Watches() WatchCounts {
 	}
 	return n
 }
-
-// Handshakes counts the handshakes that were tried.
-func (s *Server) Handshakes() uint64 { return s.Requests()["createSession"] }

@@ -90,7 +90,11 @@ func (c *conn) read() {
 func (c *conn) run() {
 	for {
 		p, ok := c.in.pop(c.ended)
-		if !ok || !c.pass(clientToServer, c.ended) || p.eof || !c.wait(p) {
+		var request []byte
+		if c.session != nil { // only this goroutine sets it
+			request = p.frame
+		}
+		if !ok || !c.s.opts.Faults.Arrive(c.addr, request, c.ended) || p.eof {
 			break
 		}
 		c.s.mu.Lock()
@@ -117,7 +121,7 @@ func (c *conn) send() {
 	}()
 	for {
 		a, ok := c.out.pop(c.killed)
-		if !ok || !c.waitUntil(a.at) || !c.pass(serverToClient, c.killed) || a.close {
+		if !ok || !c.waitUntil(a.at) || !c.s.opts.Faults.Leave(c.addr, c.killed) || a.close {
 			return
 		}
 		_, err := c.nc.Write(a.frame)
@@ -182,9 +186,17 @@ func (c *conn) push(body []byte, at time.Time) {
 	c.account(len(frame))
 }
 
+// account notes that bytes wait, or no longer wait, to be read. It needs Server.mu.
+func (c *conn) account(bytes int) {
+	c.unread += bytes
+	if c.s.opts.Faults.Queue(bytes) {
+		c.s.stop()
+	}
+}
+
 // notify queues a watch event. It needs Server.mu.
 func (c *conn) notify(event int32, path string) {
-	if c.s.faults.loseEvents[c.addr] || c.s.faults.loseEvents[allAddrs] {
+	if c.s.opts.Faults.LoseEvent(c.addr) {
 		return
 	}
 	header := jute.ReplyHeader{Xid: jute.XidNotification, Zxid: -1}

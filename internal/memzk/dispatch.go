@@ -25,29 +25,29 @@ func (c *conn) handle(p packet) bool {
 	s := c.s
 	s.touch(c.session)
 	s.requests[h.Op]++
-	f := s.faults.take(h.Op)
+	f := s.opts.Faults.Strike(h.Op, p.frame[8:])
 	switch {
-	case f.loseBefore, s.faults.hangUp[h.Op], s.faults.hangUp[AnyOp] && h.Op != jute.OpPing:
+	case f.Drop:
 		return false
-	case f.refused && f.code == jute.ErrCodeUnimplemented || !s.knows(h.Op):
-		c.reply(h.Xid, -1, jute.ErrCodeUnimplemented, f.until())
+	case f.Code == jute.ErrCodeUnimplemented || !s.knows(h.Op):
+		c.reply(h.Xid, -1, jute.ErrCodeUnimplemented, f.At)
 		return false
 	case s.refusesWrites(h.Op):
-		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeNotReadOnly, f.until())
+		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeNotReadOnly, f.At)
 		return h.Op != jute.OpClose
-	case f.refused:
-		c.reply(h.Xid, c.replica.tree.zxid, f.code, f.until())
+	case f.Code != jute.ErrCodeOK:
+		c.reply(h.Xid, c.replica.tree.zxid, f.Code, f.At)
 		return true
 	case h.Op == jute.OpAuth:
 		return c.auth(h.Xid, d)
 	case h.Op == jute.OpSASL:
 		return c.sasl(h.Xid, d)
 	case c.unproved(h.Op):
-		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeSessionClosedRequiresAuth, f.until())
+		c.reply(h.Xid, c.replica.tree.zxid, jute.ErrCodeSessionClosedRequiresAuth, f.At)
 		return false
 	}
 	body, err := c.do(h.Op, d)
-	if f.loseAfter {
+	if f.Lose {
 		return false
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *conn) handle(p packet) bool {
 	if h.Op == jute.OpPing {
 		h.Xid = jute.XidPing
 	}
-	c.reply(h.Xid, c.replica.tree.zxid, codeOf(err), f.until(), body...)
+	c.reply(h.Xid, c.replica.tree.zxid, codeOf(err), f.At, body...)
 	return h.Op != jute.OpClose
 }
 

@@ -4,7 +4,7 @@
 // It serves `zkagent dev`, where a newcomer has no ZooKeeper and no Java, and
 // tests, where it produces on demand what a real server does once a year: a
 // lost reply, an expiry in the middle of a read, a silent server, another
-// session handed out without a word. Over [Server.Dial], which is net.Pipe, it
+// session handed out without a word ([Faults]). Over [Server.Dial], which is net.Pipe, it
 // runs inside a testing/synctest bubble, so that hours of sessions pass in
 // milliseconds. Over [Server.Listen] any ZooKeeper client can use it.
 //
@@ -14,7 +14,7 @@
 // with no disk and no quorum: everything is gone when it ends. It has no TLS,
 // no limits on clients. It listens on loopback by default.
 // And it is never the only judge of a recipe: what matters is tested against a
-// real server too, and this package's own tests compare it with one.
+// real server too, and the tests in internal/zktest/memzk compare it with one.
 //
 // # Guarantees
 //

@@ -23,34 +23,33 @@ func (c *conn) handshake(frame []byte) bool {
 	if s.readOnly && (req.ReadOnly == nil || !*req.ReadOnly || req.SessionID != 0) {
 		return false
 	}
-	f := s.faults.take(jute.OpCreateSession)
-	if f.loseBefore {
+	f := s.opts.Faults.Strike(jute.OpCreateSession, frame)
+	if f.Drop {
 		return false
 	}
 	timeout := s.clamp(time.Duration(req.Timeout) * time.Millisecond)
-	sess := c.findSession(&req, timeout)
+	sess := c.findSession(&req, timeout, f.NewSession)
 	if sess != nil {
 		sess.conn = c
 		c.session = sess
 	}
-	if f.loseAfter {
+	if f.Lose {
 		return false
 	}
-	c.push(connectResponse(sess, req.ReadOnly != nil, s.readOnly), f.until())
-	return sess != nil && !s.faults.hangUp[jute.OpCreateSession]
+	c.push(connectResponse(sess, req.ReadOnly != nil, s.readOnly), f.At)
+	return sess != nil && !f.Close
 }
 
 // findSession opens or takes up the session that the client asks for; nil means
 // that it is gone. A connection that already has the session is ended first,
 // even when the password then turns out to be wrong, as 3.8 does.
-func (c *conn) findSession(req *jute.ConnectRequest, timeout time.Duration) *session {
+func (c *conn) findSession(req *jute.ConnectRequest, timeout time.Duration, another bool) *session {
 	s := c.s
 	if req.SessionID == 0 {
 		return s.openSession(timeout)
 	}
 	sess := s.sessions[req.SessionID]
-	if s.faults.silentNewSession {
-		s.faults.silentNewSession = false
+	if another {
 		if sess != nil {
 			s.expireSession(sess)
 		}

@@ -33,6 +33,9 @@ type Options struct {
 	// and deletes, in the order of the transactions, before a client can see
 	// them. It must not call the server, nor change the data.
 	Committed func(changes []Change)
+
+	// Faults decides what goes wrong; nil: nothing.
+	Faults Faults
 }
 
 // Change is what a transaction does to one znode.
@@ -48,6 +51,9 @@ func (o Options) withDefaults() Options {
 	o.ContainerInterval = cmp.Or(max(o.ContainerInterval, 0), DefaultContainerInterval)
 	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), DefaultMaxFrame)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Faults == nil {
+		o.Faults = noFaults{}
+	}
 	var err error
 	if o.Version, err = Personality(cmp.Or(o.Version, DefaultVersion)); err != nil {
 		panic("memzk: " + err.Error())

@@ -7,28 +7,26 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// Pause stops the server as SIGSTOP stops a process: connections stay and are
-// accepted, nothing is answered, no session expires.
-func (s *Server) Pause() {
+// StopClock makes the time of sessions and containers stand still, or ends that. What
+// has become due meanwhile happens before StopClock returns.
+func (s *Server) StopClock(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.paused == nil {
-		s.paused = make(chan struct{})
-	}
-}
-
-// Resume ends Pause. Sessions whose time ran out meanwhile expire at once,
-// before anything that their clients sent is read, as on a real server.
-func (s *Server) Resume() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.paused == nil {
-		return
-	}
-	close(s.paused)
-	s.paused = nil
+	s.frozen = on
 	s.runDue(time.Now())
 	s.wakeClock()
+}
+
+// DropConnections closes the connections of clients that dialed one of the addresses,
+// or all without one. Sessions live on.
+func (s *Server) DropConnections(addrs ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if len(addrs) == 0 || slices.Contains(addrs, c.addr) {
+			c.kill()
+		}
+	}
 }
 
 // Stop takes the server down: connections are dropped and refused, the tree and
@@ -57,12 +55,6 @@ func (s *Server) Start() {
 		s.touch(sess)
 	}
 	s.wakeClock()
-}
-
-// Restart is Stop and Start.
-func (s *Server) Restart() {
-	s.Stop()
-	s.Start()
 }
 
 // SetReadOnly makes the server one that has lost its majority and has

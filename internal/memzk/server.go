@@ -24,20 +24,16 @@ type Server struct {
 
 	mu        sync.Mutex // guards everything that follows, and what it refers to
 	closed    bool
-	down      bool          // Stop was called
-	readOnly  bool          // see SetReadOnly
-	paused    chan struct{} // not nil between Pause and Resume, which closes it
+	down      bool // Stop was called
+	readOnly  bool // see SetReadOnly
+	frozen    bool // see StopClock
 	nextReap  time.Time
 	primary   *replica            // what is true
 	lagging   map[string]*replica // views that lag, by address
 	sessions  map[int64]*session
 	conns     map[*conn]struct{}
 	listeners map[net.Listener]struct{}
-	faults    faults
 	requests  map[int32]uint64
-	unread    int // bytes of replies that no client has read yet
-	maxUnread int
-	deaths    int
 }
 
 // New starts a server with an empty tree. Inside a synctest bubble it must be
@@ -46,7 +42,7 @@ func New(opts Options) *Server {
 	s := &Server{
 		opts: opts.withDefaults(), started: time.Now(), done: make(chan struct{}), wake: make(chan struct{}, 1),
 		lagging: map[string]*replica{}, sessions: map[int64]*session{}, conns: map[*conn]struct{}{},
-		listeners: map[net.Listener]struct{}{}, requests: map[int32]uint64{}, faults: newFaults(),
+		listeners: map[net.Listener]struct{}{}, requests: map[int32]uint64{},
 	}
 	s.primary = newReplica(newTree(), s.opts.since("3.9.3"))
 	s.nextReap = s.started.Add(s.opts.ContainerInterval)
@@ -130,7 +126,7 @@ func (s *Server) serve(nc net.Conn, addr, ip string) error {
 	switch {
 	case s.closed:
 		return ErrClosed
-	case s.down, s.faults.refused(addr):
+	case s.down, s.opts.Faults.Refuse(addr):
 		return syscall.ECONNREFUSED
 	}
 	c := newConn(s, nc, addr, ip)

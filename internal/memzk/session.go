@@ -67,6 +67,19 @@ func (s *Server) closeSession(sess *session) {
 	s.commit(steps)
 }
 
+// ExpireSession ends a session now, as if the server had not heard of it for its
+// timeout. It reports whether there was one.
+func (s *Server) ExpireSession(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sess := s.sessions[id]
+	if sess == nil {
+		return false
+	}
+	s.expireSession(sess)
+	return true
+}
+
 // expireSession is closeSession for one that did not ask for it.
 func (s *Server) expireSession(sess *session) {
 	s.opts.Logger.Info("session expired", "session", sess.id)
@@ -105,8 +118,8 @@ func (s *Server) wakeClock() {
 
 // runDue does what is due and returns the time until the next thing is.
 func (s *Server) runDue(now time.Time) time.Duration {
-	if s.paused != nil || s.down || s.readOnly {
-		return time.Hour // Resume, Start and SetReadOnly wake the clock.
+	if s.frozen || s.down || s.readOnly {
+		return time.Hour // StopClock, Start and SetReadOnly wake the clock.
 	}
 	if !now.Before(s.nextReap) {
 		s.reap(now)

@@ -1,15 +1,11 @@
 package memzk
 
-import (
-	"time"
-
-	"github.com/zkagent/zkagent/internal/jute"
-)
+import "github.com/zkagent/zkagent/internal/jute"
 
 // commit gives the steps the next zxid and applies them to every replica that
 // does not lag. Without steps it only uses up the zxid, as a failed write does.
 func (s *Server) commit(steps []step) []jute.Stat {
-	t := &txn{zxid: s.primary.tree.zxid + 1, time: time.Now().Add(s.faults.skew).UnixMilli(), steps: steps}
+	t := &txn{zxid: s.primary.tree.zxid + 1, time: s.opts.Faults.Now().UnixMilli(), steps: steps}
 	stats := s.primary.apply(t)
 	for _, r := range s.lagging {
 		r.pending = append(r.pending, t)

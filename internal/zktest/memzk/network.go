@@ -27,8 +27,8 @@ func (s *Server) BlackHole(on bool) {
 // Heal ends what the methods above began; what was held arrives. With addresses
 // it heals only what was cut for exactly these.
 func (s *Server) Heal(addrs ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
 	if len(addrs) == 0 {
 		for _, gate := range s.faults.gates {
 			close(gate)
@@ -50,23 +50,10 @@ func (s *Server) Heal(addrs ...string) {
 
 // RefuseDial refuses new connections until Heal.
 func (s *Server) RefuseDial(addrs ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
 	for _, addr := range orAll(addrs) {
 		s.faults.refuseDial[addr] = true
-	}
-}
-
-// DropConnections closes the connections that exist; sessions live on.
-func (s *Server) DropConnections(addrs ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		for _, addr := range orAll(addrs) {
-			if addr == allAddrs || addr == c.addr {
-				c.kill()
-			}
-		}
 	}
 }
 
@@ -78,8 +65,8 @@ func orAll(addrs []string) []string {
 }
 
 func (s *Server) cut(dir direction, addrs []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
 	for _, addr := range orAll(addrs) {
 		if key := (gateKey{addr, dir}); s.faults.gates[key] == nil {
 			s.faults.gates[key] = make(chan struct{})
@@ -87,18 +74,45 @@ func (s *Server) cut(dir direction, addrs []string) {
 	}
 }
 
+// Pause stops the server as SIGSTOP stops a process: connections stay and are
+// accepted, nothing is answered, no session expires.
+func (s *Server) Pause() {
+	s.faults.mu.Lock()
+	if s.faults.paused == nil {
+		s.faults.paused = make(chan struct{})
+	}
+	s.faults.mu.Unlock()
+	s.StopClock(true)
+}
+
+// Resume ends Pause. Sessions whose time ran out meanwhile expire at once,
+// before anything that their clients sent is read, as on a real server.
+func (s *Server) Resume() {
+	s.faults.mu.Lock()
+	paused := s.faults.paused
+	s.faults.mu.Unlock()
+	if paused == nil {
+		return
+	}
+	s.StopClock(false)
+	s.faults.mu.Lock()
+	s.faults.paused = nil
+	s.faults.mu.Unlock()
+	close(paused)
+}
+
 // pass waits until the direction is open and the server is not paused; false
 // means that stop was closed first.
-func (c *conn) pass(dir direction, stop <-chan struct{}) bool {
+func (fs *faults) pass(addr string, dir direction, stop <-chan struct{}) bool {
 	for {
-		c.s.mu.Lock()
-		gate := c.s.paused
-		for _, addr := range []string{allAddrs, c.addr} {
+		fs.mu.Lock()
+		gate := fs.paused
+		for _, addr := range []string{allAddrs, addr} {
 			if gate == nil {
-				gate = c.s.faults.gates[gateKey{addr, dir}]
+				gate = fs.gates[gateKey{addr, dir}]
 			}
 		}
-		c.s.mu.Unlock()
+		fs.mu.Unlock()
 		if gate == nil {
 			return true
 		}

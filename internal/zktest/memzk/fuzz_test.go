@@ -2,6 +2,9 @@ package memzk
 
 import (
 	"io"
+	"maps"
+	"path"
+	"slices"
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -112,16 +115,14 @@ func checkAlive(t *testing.T, s *Server) {
 	if _, _, code, err := c.Get("/", false); err != nil || code != 0 {
 		t.Fatalf("a new client: code %d, %v", code, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for path, n := range s.primary.tree.nodes {
-		parent, _ := parentOf(path)
-		if _, ok := s.primary.tree.get(parent).children[baseName(path)]; !ok && path != rootPath {
-			t.Errorf("%q is not a child of its parent", path)
+	for _, p := range append(slices.Collect(maps.Keys(s.Tree())), "/") {
+		if names, _ := s.Children(path.Dir(p)); p != "/" && !slices.Contains(names, path.Base(p)) {
+			t.Errorf("%q is not a child of its parent", p)
 		}
-		for name := range n.children {
-			if s.primary.tree.nodes[watchPath(path)+"/"+name] == nil && s.primary.tree.nodes["/"+name] == nil {
-				t.Errorf("%q has a child %q that does not exist", path, name)
+		names, _ := s.Children(p)
+		for _, name := range names {
+			if !s.Exists(path.Join(p, name)) {
+				t.Errorf("%q has a child %q that does not exist", p, name)
 			}
 		}
 	}
