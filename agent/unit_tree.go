@@ -100,15 +100,17 @@ func (m *configTree) subscribe() {
 
 // bakeCheck is the bake check of the settings in use; nil: none.
 func (m *configTree) bakeCheck() *fleet.BakeCheck {
-	c, ok := m.agent.cfg.Load().BakeChecks[m.cfg.Name]
-	if !ok {
+	c := m.agent.cfg.Load().Rollouts[m.cfg.Name].BakeCheck
+	if c == nil {
 		return nil
 	}
-	check, err := registry.NewCheck(c, m.agent.checkRun)
-	if err != nil { // the settings refuse what this refuses, but a bake without its check must not pass
-		return &fleet.BakeCheck{Interval: c.Interval, Timeout: c.Timeout, Run: func(context.Context) (string, error) { return "", err }}
+	bake := &fleet.BakeCheck{Interval: c.Interval, Timeout: c.Timeout, Fall: c.Fall}
+	if check, err := registry.NewCheck(*c, m.agent.checkRun); err == nil {
+		bake.Run = check.Run
+	} else { // the settings refuse what this refuses, but a bake without its check must not pass
+		bake.Run = func(context.Context) (string, error) { return "", err }
 	}
-	return &fleet.BakeCheck{Interval: c.Interval, Timeout: c.Timeout, Run: check.Run}
+	return bake
 }
 
 // problem notes why a part cannot do its work; nil: it can. The condition is open

@@ -140,8 +140,7 @@ zookeeper { servers = ["`+zk+`"] }
 groups "all" { path = "/services" }
 http { listen = "`+listen+`" }
 `)
-	prom := "127.0.0.1:" + freePort(t)
-	a.write(t, "prometheus.yml", `
+	prom := startPrometheus(t, a, `
 global: {scrape_interval: 1s}
 scrape_configs:
   - job_name: zkagent
@@ -149,15 +148,6 @@ scrape_configs:
     relabel_configs:
       - {source_labels: [__meta_zkagent_group], target_label: group}
 `)
-	p := exec.Command("prometheus", "--config.file="+a.path("prometheus.yml"), "--storage.tsdb.path="+a.path("tsdb"), "--web.listen-address="+prom)
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		_ = p.Wait()
-	})
 	scraped := func() string {
 		resp, err := http.Get("http://" + prom + "/api/v1/query?query=answer")
 		if err != nil {
@@ -172,4 +162,22 @@ scrape_configs:
 		t.Fatal(err)
 	}
 	eventually(t, "the member to be scraped no longer", func() bool { return strings.Contains(scraped(), `"result":[]`) })
+}
+
+// startPrometheus runs a Prometheus server in the directory of an agent until the test
+// ends, and returns its address.
+func startPrometheus(t *testing.T, a *agentProcess, settings string) string {
+	t.Helper()
+	addr := "127.0.0.1:" + freePort(t)
+	a.write(t, "prometheus.yml", settings)
+	p := exec.Command("prometheus", "--config.file="+a.path("prometheus.yml"), "--storage.tsdb.path="+a.path("tsdb"), "--web.listen-address="+addr)
+	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	return addr
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,6 +83,54 @@ func TestBakeCheck_NoBake(t *testing.T) {
 		name := w.propose(2, Strategy{Parallel: 3, Canary: 1})
 		if state := w.awaitPhase(name, PhaseHalted, PhaseDone); begun(state) != 1 {
 			t.Errorf("%d hosts have started", begun(state))
+		}
+	})
+}
+
+// After the bake, the check must succeed after each step before the next one, and after
+// the last one. A failure alone only delays when Fall is 2.
+func TestBakeCheck_EachStep(t *testing.T) {
+	for _, c := range []struct {
+		sick int // the check fails from this host on; 0: never
+		want []int
+	}{{0, []int{1, 2, 3, 4}}, {3, []int{1, 2}}} {
+		inBubble(t, 4, func(t *testing.T, w *world) {
+			runs, seen := 0, []int(nil) // only the check, and this goroutine after the end, use them
+			name := make(chan string, 1)
+			w.checkEvery(func(context.Context) (string, error) {
+				rollout := <-name
+				name <- rollout
+				s, err := Read(t.Context(), w.desk, root, rollout)
+				if err != nil {
+					return "", err
+				}
+				if runs++; runs%2 == 1 || c.sick > 0 && begun(s) >= c.sick {
+					return "p99 900 ms", errors.New("too slow")
+				}
+				seen = append(seen, begun(s))
+				return "", nil
+			})
+			w.baking.Fall = 2
+			rollout := w.propose(2, Strategy{Parallel: 1, Canary: 1})
+			name <- rollout
+			state := w.awaitPhase(rollout, PhaseHalted, PhaseDone)
+			if !slices.Equal(slices.Compact(seen), c.want) || (state.Phase() == PhaseHalted) != (c.sick > 0) {
+				t.Errorf("sick at %d: the check succeeded with %d hosts begun, and the rollout is %s: %s", c.sick, seen, state.Phase(), state.Gate.Reason)
+			}
+			if c.sick > 0 && (begun(state) != c.sick || !strings.HasSuffix(state.Gate.Reason, "too slow: p99 900 ms")) {
+				t.Errorf("%d hosts have begun, reason %q", begun(state), state.Gate.Reason)
+			}
+		})
+	}
+}
+
+// A rollout without canaries has no check, so that a way back is not blocked by the fault
+// that it is to end.
+func TestBakeCheck_NotWithoutCanaries(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		w.checkEvery(func(context.Context) (string, error) { return "", errors.New("no") })
+		if state := w.awaitPhase(w.propose(2, Strategy{Parallel: 3}), PhaseHalted, PhaseDone); state.Phase() != PhaseDone {
+			t.Errorf("%s: %s", state.Phase(), state.Gate.Reason)
 		}
 	})
 }

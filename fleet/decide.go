@@ -30,7 +30,8 @@ type scene struct {
 	withdrawn map[string]int       // grants that were taken back
 	denied    map[string]bool      // records that we may not write
 	observed  string               // what the bake check has said, as in Progress
-	failing   string               // why it fails
+	failing   string               // why it fails; empty: it has not failed often enough
+	held      time.Time            // when the last run began that succeeded
 	unsettled bool                 // its result is not known yet: the bake lasts until it is
 	relist    time.Duration        // when a shard may be listed again; 0: none waits
 	calledAt  time.Time            // when hosts were called last, and how many
@@ -125,7 +126,7 @@ func (sc *scene) oversee(gateV int32) ([]act, time.Duration) {
 		return []act{{what: "pause", gate: &g}}, 0
 	}
 	acts, wake := sc.watch()
-	if len(acts) == 0 && sc.failing != "" && sc.baking() {
+	if len(acts) == 0 && sc.failing != "" && sc.observing() {
 		acts = []act{sc.halted("", sc.failing)}
 	}
 	if len(acts) == 0 {
@@ -259,6 +260,8 @@ func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
 			}
 		case r.State == HostStarted:
 			places--
+		case sc.unseen(r):
+			places--
 		case r.State == HostDone:
 			if left := time.Duration(strategy.Pause) - sc.now.Sub(r.since); left > 0 {
 				places--
@@ -271,6 +274,9 @@ func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
 	}
 	if len(back) > 0 {
 		return sc.change("take back", back), 0
+	}
+	if sc.gate.Wave == WaveAll && sc.observed == BakePending {
+		places = 0
 	}
 	granted := map[string]HostRecord{}
 	for _, id := range sc.next(places) {

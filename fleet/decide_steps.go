@@ -78,6 +78,9 @@ func (sc *scene) advance() ([]act, time.Duration) {
 			now.State, now.Lost = HostFailed, false
 			gone[id] = now
 		}
+		if sc.unseen(r) {
+			return nil, 0
+		}
 	}
 	if len(gone) > 0 {
 		return sc.change("fail the absent", gone), 0

@@ -54,6 +54,8 @@ func (s *State) Waiting(now time.Time) Waiting {
 	switch lost := slices.DeleteFunc(slices.Clone(active), func(id string) bool { return !s.Hosts[id].Lost }); {
 	case len(active) > 0 && len(lost) == len(active):
 		return Waiting{For: WaitLost, Text: "waiting for " + someNames(lost) + ": its agent is gone"}
+	case len(active) == 0 && s.Progress.BakeCheck != "":
+		return Waiting{For: WaitBake, Text: "waiting for the bake check"}
 	case len(active) >= s.Proposal.Strategy.Parallel && len(ready) > 0:
 		return Waiting{For: WaitPermits, Text: "waiting for permits: " + someNames(active) + " at work"}
 	}

@@ -34,6 +34,8 @@ func NewCheck(c CheckConfig, run RunFunc) (Check, error) {
 		return tcpCheck{address: c.Address}, nil
 	case CheckGRPC:
 		return newGRPCCheck(c), nil
+	case CheckPrometheus:
+		return newPrometheusCheck(c), nil
 	case CheckExec:
 		if run == nil {
 			run = plainRun

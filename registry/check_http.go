@@ -37,13 +37,22 @@ func newHTTPCheck(c CheckConfig) (Check, error) {
 }
 
 func (c *httpCheck) Run(ctx context.Context) (string, error) {
-	req, err := c.request(ctx)
+	resp, body, err := c.fetch(ctx)
 	if err != nil {
 		return "", err
 	}
+	return c.judge(resp, body)
+}
+
+// fetch returns the answer and its body, which is closed.
+func (c *httpCheck) fetch(ctx context.Context) (*http.Response, []byte, error) {
+	req, err := c.request(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	transport, err := c.transport()
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -52,14 +61,14 @@ func (c *httpCheck) Run(ctx context.Context) (string, error) {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return "", fmt.Errorf("request: %w", err)
+		return nil, nil, fmt.Errorf("request: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {
-		return resp.Status, fmt.Errorf("read body: %w", err)
+		return nil, nil, fmt.Errorf("%s: read body: %w", resp.Status, err)
 	}
-	return c.judge(resp, body)
+	return resp, body, nil
 }
 
 func (c *httpCheck) request(ctx context.Context) (*http.Request, error) {

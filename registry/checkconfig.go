@@ -22,6 +22,8 @@ const (
 	CheckGRPC = "grpc"
 	CheckExec = "exec"
 	CheckTTL  = "ttl"
+	// CheckPrometheus is for bake checks, which look at more than one instance.
+	CheckPrometheus = "prometheus"
 )
 
 // Defaults of checks.
@@ -37,20 +39,23 @@ const (
 
 // CheckConfig describes one health check of a service.
 type CheckConfig struct {
-	Kind string // http (also for https URLs), tcp, grpc, exec or ttl
+	Kind string // http (also for https URLs), tcp, grpc, exec, ttl or prometheus
 	Name string // unique within the service; empty: the kind
 
-	URL     string            // http
+	URL     string            // http, prometheus (of the server)
 	Method  string            // http; empty: GET
 	Headers map[string]string // http; Host sets the host
 	Status  string            // http: "200-399" (default), or such as "200,204,300-308"
 	Body    string            // http: regular expression that the body (first 64 kB) must match
 	Follow  bool              // http: follow redirects instead of judging them
 
+	Query    string   // prometheus: its figures are compared with Min and Max
+	Min, Max *float64 // prometheus: limits of each figure; nil: none
+
 	Address string // tcp, grpc: host:port
 	Service string // grpc: name of the service that is asked for; empty: the whole server
 
-	TLS *TLSConfig // http, grpc: nil: plain for grpc, system roots for https
+	TLS *TLSConfig // http, grpc, prometheus: nil: plain for grpc, system roots for https
 
 	Command []string      // exec
 	TTL     time.Duration // ttl: how long a report is valid
@@ -102,8 +107,11 @@ func (c CheckConfig) Validate() error {
 		errs = append(errs, errors.New("negative durations and counts have no meaning"))
 	}
 	switch c.Kind {
-	case CheckHTTP:
+	case CheckHTTP, CheckPrometheus:
 		errs = append(errs, c.validateHTTP())
+		if c.Kind == CheckPrometheus && (c.Query == "" || c.Min == nil && c.Max == nil) {
+			errs = append(errs, errors.New("a query and a limit are needed"))
+		}
 	case CheckTCP, CheckGRPC:
 		errs = append(errs, validateDialAddress(c.Address))
 	case CheckExec:
@@ -115,7 +123,7 @@ func (c CheckConfig) Validate() error {
 			errs = append(errs, errors.New("ttl is missing"))
 		}
 	default:
-		errs = append(errs, fmt.Errorf("kind %q is not one of http, tcp, grpc, exec, ttl", c.Kind))
+		errs = append(errs, fmt.Errorf("kind %q is not one of http, tcp, grpc, exec, ttl, prometheus", c.Kind))
 	}
 	return errors.Join(errs...)
 }

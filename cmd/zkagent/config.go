@@ -32,6 +32,8 @@ type target struct {
 	path string // root znode
 	// layout is the layout from the settings; empty without a block.
 	layout string
+	// rollout is what the rollout block of the settings says; nil without one.
+	rollout *agent.Rollout
 }
 
 // targetOf finds a config by the name of its block, or takes a path.
@@ -43,7 +45,11 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 				if c.Layout == config.LayoutLeaves {
 					c.Layout = config.LayoutPlain
 				}
-				return target{name, c.Path, c.Layout}, nil
+				t := target{name: name, path: c.Path, layout: c.Layout}
+				if r, ok := conf.Rollouts[name]; ok {
+					t.rollout = &r
+				}
+				return t, nil
 			}
 			names = append(names, c.Name)
 		}

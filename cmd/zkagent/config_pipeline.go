@@ -38,15 +38,41 @@ func (p *pipeline) add(c *cobra.Command) {
 	p.roll.add(f)
 }
 
-// run is that of publishFlags, and rejects flags that do not go together.
+// run is that of publishFlags, with the rollout of the settings. It rejects flags that do
+// not go together.
 func (p *pipeline) run(g *globals, c *cobra.Command, name string, fn func(context.Context, *session.Session, target, fleet.PublishConfig) error) error {
-	if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
-		return usagef("use --emergency without --rollout, and --replace with it")
+	return p.publishFlags.run(g, c, name, func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
+		if !p.emergency {
+			if err := p.roll.fill(c, t); err != nil {
+				return err
+			}
+		}
+		if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
+			return usagef("use --emergency without --rollout, and --replace with it")
+		}
+		if err := p.roll.onlyWithRollout(c); err != nil {
+			return err
+		}
+		return fn(ctx, s, t, cfg)
+	})
+}
+
+// fill takes over what the rollout block of the settings says and no flag does. The block
+// means a rollout, unless --rollout=false.
+func (r *strategyFlags) fill(c *cobra.Command, t target) error {
+	if t.rollout == nil || c.Flags().Changed("rollout") && !r.rollout {
+		return nil
 	}
-	if err := p.roll.onlyWithRollout(c); err != nil {
-		return err
+	r.implied = !r.rollout
+	r.rollout = true
+	for name, value := range t.rollout.Flags {
+		if f := c.Flags().Lookup(name); !f.Changed {
+			if err := f.Value.Set(value); err != nil {
+				return fmt.Errorf("rollout of config %s: %s: %w", t.name, name, err)
+			}
+		}
 	}
-	return p.publishFlags.run(g, c, name, fn)
+	return nil
 }
 
 // onlyWithRollout rejects the flags of a strategy without a rollout. A user who
@@ -82,7 +108,10 @@ func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target,
 		}
 		how.Replace, cfg.Author = p.replace, userName()
 		proposed, err := fleet.PublishByRollout(ctx, s, cfg, how)
-		return afterProposal(ctx, g, s, t, &p.roll, proposed, err)
+		if !p.roll.implied || !errors.Is(err, config.ErrNotReady) {
+			return afterProposal(ctx, g, s, t, &p.roll, proposed, err)
+		}
+		g.Say("%s: no rollout, for nothing is published yet and no agent could vote", t.name)
 	}
 	if p.emergency {
 		if err := confirmName(ctx, g, s, t); err != nil {
@@ -123,7 +152,7 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 	case errors.Is(err, fleet.ErrVoting):
 		return fail(exitFailed, err, "\"zkagent rollout abort "+t.name+"\" ends it")
 	case errors.Is(err, fleet.ErrNobody):
-		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the subscribers, \"zkagent maint off\" on a host lets it vote", "publish it without --rollout")
+		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the subscribers, \"zkagent maint off\" on a host lets it vote", "publish it with --rollout=false")
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err)
 	}
@@ -168,6 +197,7 @@ func afterProposal(ctx context.Context, g *globals, s *session.Session, t target
 // strategyFlags say how a version reaches the hosts.
 type strategyFlags struct {
 	rollout     bool
+	implied     bool // by the settings
 	parallel    string
 	canary      string
 	bake        time.Duration

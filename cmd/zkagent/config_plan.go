@@ -57,6 +57,9 @@ the plan.`,
 					return err
 				}
 				plan.roll = rolloutPlan(c, &roll)
+				if err := roll.fill(c, t); err != nil {
+					return err
+				}
 				differs = len(plan.Changes) > 0
 				if ask && errors.Is(plan.Refused, fleet.ErrFrozen) { // The hosts may be asked nevertheless.
 					g.Warnf("%v", plan.Refused)

@@ -21,7 +21,8 @@ tree: a key without a file is removed. Agents see the new tree as a whole or
 not at all. "-" reads one key from standard input with --key.
 
 With --rollout every subscribed agent renders and checks the version first, and
-says yes or no; then a few hosts change at a time. Without, all change at once.
+says yes or no; then a few hosts change at a time. Without, all change at once. A
+rollout block in the settings of the config means --rollout, and has its flags.
 
 While a rollout is open, every other publish is refused. --emergency publishes all
 the same, with the usual checks: it ends the rollout, and all hosts change at once.`,

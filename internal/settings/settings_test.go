@@ -110,7 +110,7 @@ func plain(c agent.Config) map[string]any {
 		"zookeeper": map[string]any{
 			"servers": z.Servers, "chroot": z.Chroot, "timeout": z.Timeout, "auth": z.Auth, "acl": z.ACL, "tls": z.TLS != nil, "identity": z.Identity,
 		},
-		"services": c.Services, "configs": c.Configs, "bake_checks": c.BakeChecks, "groups": c.Groups, "group_sets": c.GroupSets, "elections": c.Elections,
+		"services": c.Services, "configs": c.Configs, "rollouts": c.Rollouts, "groups": c.Groups, "group_sets": c.GroupSets, "elections": c.Elections,
 		"bundles": c.Bundles, "hooks": c.Hooks, "execs": c.Execs,
 	}
 }

@@ -2,10 +2,13 @@ package settings
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -161,40 +164,106 @@ type configBlock struct {
 	MaxBytes size          `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data the tree may have. Beyond it the last good tree stays in use, and the condition source-unusable says by how much."`
 	Delta    boolean       `hcl:"delta,optional" is:"bool" default:"true" doc:"Learn a small change with the read of ready, which carries the difference, verified by digest. false: contents are taken only from versions and objects, which publishers alone may write."`
 	Splay    duration      `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a version is read that is published while the tree is followed, so that a large fleet does not ask ZooKeeper in one instant. For versioned trees."`
-	Rollout  *rolloutBlock `hcl:"rollout,block" doc:"How versions of the tree are rolled out."`
+	Rollout  *rolloutBlock `hcl:"rollout,block" doc:"How versions of the tree are rolled out. Commands that publish the config by its name then roll out, unless --rollout=false says otherwise; their flags come first."`
 }
 
+// rolloutBlock has the flags of a rollout under their own names: see resolveRollout.
 type rolloutBlock struct {
-	At        hcl.Range       `hcl:",def_range"`
-	BakeCheck *bakeCheckBlock `hcl:"bake_check,block" doc:"What must hold while a version bakes on the canaries. If it fails, the rollout halts. The host that coordinates the rollout runs its own, so every host that may coordinate should have the block."`
+	At          hcl.Range       `hcl:",def_range"`
+	Parallel    text            `hcl:"parallel,optional" is:"permits" doc:"How many hosts change at a time: a number, or a share of the subscribers."`
+	Canary      text            `hcl:"canary,optional" is:"string" doc:"The hosts that go first: a number, or their ids separated by commas."`
+	Bake        duration        `hcl:"bake,optional" is:"duration" max:"24h" doc:"How long the canaries are watched before the other hosts change."`
+	Pause       duration        `hcl:"pause,optional" is:"duration" max:"24h" doc:"How long a host blocks the next one after it has changed."`
+	MaxFailures number          `hcl:"max_failures,optional" is:"number" min:"1" max:"1000000" doc:"How many failed hosts halt the rollout."`
+	VoteTimeout duration        `hcl:"vote_timeout,optional" is:"duration" min:"1s" max:"24h" doc:"How long to wait for the votes of all hosts."`
+	Absent      text            `hcl:"absent,optional" is:"string" enum:"abort|skip" doc:"A missing vote refuses the version, or the rollout continues without the host."`
+	Grace       duration        `hcl:"grace,optional" is:"duration" min:"1s" max:"24h" doc:"How long a host that has started may be disconnected before the rollout halts."`
+	Gate        text            `hcl:"gate,optional" is:"znode path" doc:"A group: the rollout pauses while it has lost more than one member."`
+	BakeCheck   *bakeCheckBlock `hcl:"bake_check,block" doc:"What must hold while a version bakes on the canaries, and after each step until the rollout ends. Otherwise the rollout halts. The host that coordinates the rollout runs its own, so every host that may coordinate should have the block."`
+}
+
+// resolveRollout returns the arguments that are set as flags of "zkagent config publish".
+func (s *Settings) resolveRollout(b *rolloutBlock) agent.Rollout {
+	r := agent.Rollout{Flags: map[string]string{}}
+	for _, a := range []struct {
+		written
+		value any
+	}{
+		{b.Parallel.written, b.Parallel.Value}, {b.Canary.written, b.Canary.Value}, {b.Bake.written, b.Bake.Value}, {b.Pause.written, b.Pause.Value},
+		{b.MaxFailures.written, b.MaxFailures.Value}, {b.VoteTimeout.written, b.VoteTimeout.Value}, {b.Absent.written, b.Absent.Value},
+		{b.Grace.written, b.Grace.Value}, {b.Gate.written, b.Gate.Value},
+	} {
+		if a.Set {
+			r.Flags[strings.ReplaceAll(a.Name, "_", "-")] = fmt.Sprint(a.value)
+		}
+	}
+	if b.BakeCheck != nil {
+		r.BakeCheck = s.resolveBakeCheck(b.BakeCheck)
+	}
+	return r
 }
 
 type bakeCheckBlock struct {
-	At       hcl.Range  `hcl:",def_range"`
-	Command  expression `hcl:"command,optional" is:"command" doc:"A program that exits with 0 while all is well. What it prints is shown when it fails."`
-	HTTP     text       `hcl:"http,optional" is:"url" doc:"Instead of a command: what is asked for; a status from 200 to 399 is well."`
-	Interval duration   `hcl:"interval,optional" is:"duration" default:"10s" min:"100ms" max:"24h" doc:"Time before the first run, and between two runs. A bake that is shorter has one run, at its end."`
-	Timeout  duration   `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`
+	At         hcl.Range        `hcl:",def_range"`
+	Command    expression       `hcl:"command,optional" is:"command" doc:"A program that exits with 0 while all is well. What it prints is shown when it fails."`
+	HTTP       text             `hcl:"http,optional" is:"url" doc:"Instead of a command: what is asked for; a status from 200 to 399 is well."`
+	Prometheus *prometheusBlock `hcl:"prometheus,block" doc:"Instead of a command: a Prometheus server that is asked for figures. A query without a result counts as failed."`
+	Interval   duration         `hcl:"interval,optional" is:"duration" default:"10s" min:"100ms" max:"24h" doc:"Time before the first run, and between two runs. A bake that is shorter has one run, at its end."`
+	Timeout    duration         `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`
+	Fall       number           `hcl:"fall,optional" is:"number" default:"1" min:"1" max:"1000" doc:"Failures in a row that halt the rollout. No host starts after the first one."`
 }
 
-// resolveBakeCheck adds the bake check of a config.
-func (s *Settings) resolveBakeCheck(name string, b *bakeCheckBlock) {
-	c := registry.CheckConfig{Kind: registry.CheckHTTP, URL: b.HTTP.Value, Interval: b.Interval.Value, Timeout: b.Timeout.Value}
-	if b.Command.Set == b.HTTP.Set {
-		s.errorAt(b.At, "Not one check", "A bake_check needs command or http, and not both.")
-		return
+type prometheusBlock struct {
+	At    hcl.Range `hcl:",def_range"`
+	URL   text      `hcl:"url" is:"url" doc:"The server, as in http://prometheus:9090."`
+	Query text      `hcl:"query" is:"string" check:"nonempty" doc:"An instant query in PromQL. Each figure of its result is compared with the limits."`
+	Max   text      `hcl:"max,optional" is:"number" doc:"What no figure may exceed."`
+	Min   text      `hcl:"min,optional" is:"number" doc:"What no figure may be below."`
+	TLS   *checkTLS `hcl:"tls,block" doc:"How an https server is verified."`
+}
+
+// resolveBakeCheck returns the bake check of a config; nil: it is not valid.
+func (s *Settings) resolveBakeCheck(b *bakeCheckBlock) *registry.CheckConfig {
+	kinds := 0
+	for _, set := range []bool{b.Command.Set, b.HTTP.Set, b.Prometheus != nil} {
+		if set {
+			kinds++
+		}
 	}
+	if kinds != 1 {
+		s.errorAt(b.At, "Not one check", "A bake_check needs one of command, http and prometheus.")
+		return nil
+	}
+	c := &registry.CheckConfig{Kind: registry.CheckHTTP, URL: b.HTTP.Value, Interval: b.Interval.Value, Timeout: b.Timeout.Value, Fall: b.Fall.Value}
 	if cmd := s.command(b.Command, vars{}); cmd.Set() {
 		c.Kind = registry.CheckExec
 		c.Command, _ = cmd.Args(command.Vars{})
 	}
-	if s.Config.BakeChecks == nil {
-		s.Config.BakeChecks = map[string]registry.CheckConfig{}
+	if p := b.Prometheus; p != nil {
+		c.Kind, c.URL, c.Query, c.TLS = registry.CheckPrometheus, p.URL.Value, p.Query.Value, s.checkTLS(p.TLS)
+		c.Max, c.Min = s.limit(p.Max), s.limit(p.Min)
+		if !p.Max.Set && !p.Min.Set {
+			s.errorAt(p.At, "No limit", "The figures need max, min or both to be compared with.")
+		}
 	}
-	s.Config.BakeChecks[name] = c
+	return c
+}
+
+// limit is a number that may be absent.
+func (s *Settings) limit(t text) *float64 {
+	if !t.Set {
+		return nil
+	}
+	v, err := strconv.ParseFloat(t.Value, 64)
+	if err != nil {
+		s.errorAt(t.At, "Invalid number", "%q must be a number.", t.Name)
+	}
+	return &v
 }
 
 func (s *Settings) resolveConfigs(blocks []*configBlock) {
+	rollouts := map[string]agent.Rollout{}
+	s.Config.Rollouts = rollouts
 	for _, b := range blocks {
 		c := config.Config{Name: b.Name, Path: b.Path.Value, Layout: b.Layout.Value, Splay: b.Splay.Value, MaxBytes: b.MaxBytes.Value, NoDelta: !b.Delta.Value, Logger: s.opts.Logger}
 		if c.Path == "/" {
@@ -203,8 +272,8 @@ func (s *Settings) resolveConfigs(blocks []*configBlock) {
 		if base := path.Base(c.Path); trees.IsReserved(base) && c.Path != "/" && c.Path != "" {
 			s.warnAt(b.Path.At, "Reserved name", "The last element of the path, %q, is part of the layout of configs; was %q meant?", base, path.Dir(c.Path))
 		}
-		if b.Rollout != nil && b.Rollout.BakeCheck != nil {
-			s.resolveBakeCheck(b.Name, b.Rollout.BakeCheck)
+		if b.Rollout != nil {
+			rollouts[b.Name] = s.resolveRollout(b.Rollout)
 		}
 		s.Config.Configs = append(s.Config.Configs, c)
 	}

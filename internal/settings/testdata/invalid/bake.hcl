@@ -22,3 +22,28 @@ config "wrong" {
     }
   }
 }
+config "figures" {
+  path = "/config/figures"
+  rollout {
+    parallel = "some"
+    absent   = "wait"
+    bake_check {
+      prometheus {
+        url   = "http://127.0.0.1:9090"
+        query = "up"
+        max   = "most"
+      }
+    }
+  }
+}
+config "unlimited" {
+  path = "/config/unlimited"
+  rollout {
+    bake_check {
+      prometheus {
+        url   = "http://127.0.0.1:9090"
+        query = "up"
+      }
+    }
+  }
+}

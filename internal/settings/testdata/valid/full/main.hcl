@@ -28,6 +28,25 @@ config "asked" {
     bake_check { http = "http://127.0.0.1:8080/slo" }
   }
 }
+config "figures" {
+  path = "/config/figures"
+  rollout {
+    parallel     = "25%"
+    canary       = "web-1,web-2"
+    bake         = "5m"
+    max_failures = 2
+    gate         = "/services/api"
+    bake_check {
+      fall = 3
+      prometheus {
+        url   = "https://prometheus:9090"
+        query = "sum(rate(http_errors_total[1m])) / sum(rate(http_requests_total[1m]))"
+        max   = 0.01
+        tls { ca_file = "/etc/ca.pem" }
+      }
+    }
+  }
+}
 group "api" {
   path  = "/services/api"
   allow = ["10.0.0.7", "fd00::/8"]
