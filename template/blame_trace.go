@@ -226,22 +226,18 @@ func (tr *tracer) read(name string, a access, reads bool, arg string, result ref
 	case a.kind == view.KindElection:
 		tr.note(Value{Kind: ValueElection, Name: arg})
 	default:
-		tr.readGroup(arg, a.kind, result.Interface())
-	}
-}
-
-func (tr *tracer) readGroup(name string, kind view.Kind, result any) {
-	switch list := result.(type) {
-	case []view.Member:
-		tr.note(Value{Kind: ValueGroup, Name: name})
-		tr.know(name, list)
-	case []Group:
-		tr.note(Value{Kind: ValueGroups, Name: name})
-		for _, g := range list {
-			tr.know(name+"/"+g.Name, g.Members)
+		switch list := result.Interface().(type) {
+		case []view.Member:
+			tr.note(Value{Kind: ValueGroup, Name: arg})
+			tr.know(arg, list)
+		case []Group:
+			tr.note(Value{Kind: ValueGroups, Name: arg})
+			for _, g := range list {
+				tr.know(arg+"/"+g.Name, g.Members)
+			}
+		default:
+			tr.note(Value{Kind: string(a.kind), Name: arg})
 		}
-	default:
-		tr.note(Value{Kind: string(kind), Name: name})
 	}
 }
 
@@ -349,7 +345,9 @@ func (tr *tracer) close(value reflect.Value) variable {
 	tr.log = tr.log[:o.log]
 	if len(tr.open) > 0 { // A template inside of a pipeline.
 		tr.log = append(tr.log, values...)
-		tr.fold()
+		if from := tr.open[len(tr.open)-1].log; len(tr.log)-from > 1<<10 { // The log of a long execution.
+			tr.log = append(tr.log[:from], union(nil, tr.log[from:])...)
+		}
 	}
 	if o.heap {
 		tr.heap = union(tr.heap, values)
@@ -358,14 +356,6 @@ func (tr *tracer) close(value reflect.Value) variable {
 		}
 	}
 	return variable{value: value, cell: cell{values, shared(value)}}
-}
-
-// fold keeps the log of a long execution short.
-func (tr *tracer) fold() {
-	from := tr.open[len(tr.open)-1].log
-	if len(tr.log)-from > 1<<10 {
-		tr.log = append(tr.log[:from], union(nil, tr.log[from:])...)
-	}
 }
 
 func (tr *tracer) add(n parse.Node, from int, literal bool, values []Value) {

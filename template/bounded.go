@@ -77,11 +77,30 @@ func bounded(fn any) func(*state) any {
 	}
 }
 
+// refusing returns a function that panics with the error of check, which takes the same
+// arguments, before it calls fn: text/template makes an error of it.
+func refusing(fn, check any) any {
+	ask := reflect.ValueOf(check)
+	return around(fn, func(fn func([]reflect.Value) []reflect.Value, args []reflect.Value) []reflect.Value {
+		if err, refused := ask.Call(args)[0].Interface().(error); refused {
+			panic(err)
+		}
+		return fn(args)
+	})
+}
+
 // short2 panics when a text is too long.
 func short2(n int) {
 	if n > maxValue {
 		panic(tooLarge(n))
 	}
+}
+
+func checkLen(n int) error {
+	if n > maxValue {
+		return tooLarge(n)
+	}
+	return nil
 }
 
 func tooLarge(n int) error {
@@ -260,7 +279,7 @@ func tooDeep(s string, at int) error {
 func guardedParsers(funcs map[string]any) map[string]any {
 	findAll := matches(funcs["mustRegexFindAll"].(func(string, string, int) ([]string, error)))
 	split := matches(funcs["mustRegexSplit"].(func(string, string, int) ([]string, error)))
-	toPretty := pretty(funcs["mustToPrettyJson"].(func(any) (string, error)))
+	toPretty := refusing(funcs["mustToPrettyJson"], checkPretty)
 	return map[string]any{
 		// fromJson of sprig swallows errors.
 		"fromJson": func(s string) (any, error) {
@@ -273,8 +292,10 @@ func guardedParsers(funcs map[string]any) map[string]any {
 		"mustFromJson":     unmarshalJSON,
 		"toPrettyJson":     toPretty,
 		"mustToPrettyJson": toPretty,
-		"wrapWith":         wrapWith(funcs["wrapWith"].(func(int, string, string) string)),
-		"splitList":        func(sep, s string) ([]string, error) { return parts(s, sep) },
+		"wrapWith": refusing(funcs["wrapWith"], func(width int, sep, s string) error {
+			return checkLen(len(s) + (len(s)/max(width, 1)+1)*len(sep))
+		}),
+		"splitList": func(sep, s string) ([]string, error) { return parts(s, sep) },
 		"split": func(sep, s string) (map[string]string, error) {
 			list, err := parts(s, sep)
 			m := make(map[string]string, len(list))
@@ -292,19 +313,7 @@ func guardedParsers(funcs map[string]any) map[string]any {
 
 // checkPretty refuses a structure whose indentation alone is too long.
 func checkPretty(v any) error {
-	if n := prettyLen(reflect.ValueOf(v), 1); n > maxValue {
-		return tooLarge(n)
-	}
-	return nil
-}
-
-func pretty(fn func(any) (string, error)) any {
-	return func(v any) (string, error) {
-		if err := checkPretty(v); err != nil {
-			return "", err
-		}
-		return fn(v)
-	}
+	return checkLen(prettyLen(reflect.ValueOf(v), 1))
 }
 
 // prettyLen is a lower bound of the length of a structure in indented JSON.
@@ -330,15 +339,6 @@ func prettyLen(v reflect.Value, depth int) int {
 	default: // Numbers are short.
 	}
 	return n
-}
-
-func wrapWith(fn func(int, string, string) string) any {
-	return func(width int, sep, s string) (string, error) {
-		if n := len(s) + (len(s)/max(width, 1)+1)*len(sep); n > maxValue {
-			return "", tooLarge(n)
-		}
-		return fn(width, sep, s), nil
-	}
 }
 
 // parts splits a text into at most maxSteps parts.

@@ -249,7 +249,12 @@ func (st *state) plain(text string, err error) error {
 			class = s
 		}
 	}
-	return &plainError{st.redact(text), class}
+	// Others wrote the text: what was read in this execution must not stand in it, and
+	// no quoted part that does not stand in the template.
+	for _, r := range st.reads {
+		text = r.redact(text)
+	}
+	return &plainError{st.t.redactPlain(text), class}
 }
 
 var (
@@ -259,15 +264,6 @@ var (
 )
 
 const redacted = "[redacted]"
-
-// redact removes values from a text that others wrote: what was read in this
-// execution, and every quoted part that does not stand in the template.
-func (st *state) redact(text string) string {
-	for _, r := range st.reads {
-		text = r.redact(text)
-	}
-	return st.t.redactPlain(text)
-}
 
 func (t *Template) redactPlain(text string) string {
 	text = iterates.ReplaceAllString(text, "${1}a value of this type")

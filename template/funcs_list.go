@@ -14,22 +14,25 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-func listFunctions() map[string]any {
-	return map[string]any{
-		"in":             in,
-		"contains":       func(v, list any) bool { return in(list, v) },
-		"containsAll":    containsSome(true, true),
-		"containsAny":    containsSome(false, false),
-		"containsNone":   containsSome(true, false),
-		"containsNotAll": containsSome(false, true),
-		"loop":           loop,
-		"byLabel":        byLabel,
-		"byMeta":         byMeta,
-		"byPort":         byPort,
-		"byTag":          byTag,
-		"spew_sdump":     dumper.Sdump,
-		"spew_sprintf":   dumpf,
-	}
+var listFunctions = map[string]any{
+	"in":             in,
+	"contains":       func(v, list any) bool { return in(list, v) },
+	"containsAll":    containsSome(true, true),
+	"containsAny":    containsSome(false, false),
+	"containsNone":   containsSome(true, false),
+	"containsNotAll": containsSome(false, true),
+	"loop":           loop,
+	// Members without the label are under the empty text.
+	"byLabel": func(label string, members []view.Member) map[string][]view.Member {
+		return grouped(members, func(m view.Member) []string { return []string{m.Labels[label]} })
+	},
+	"byMeta": byMeta,
+	"byPort": func(members []view.Member) map[int][]view.Member {
+		return grouped(members, func(m view.Member) []int { return []int{m.Port} })
+	},
+	"byTag":        func(members []view.Member) map[string][]view.Member { return grouped(members, view.Member.Tags) },
+	"spew_sdump":   dumper.Sdump,
+	"spew_sprintf": dumpf,
 }
 
 // dumper prints values for debugging, maps in order.
@@ -142,20 +145,6 @@ func grouped[K comparable](members []view.Member, keys func(view.Member) []K) ma
 	}
 	return m
 }
-
-// byLabel groups members by the value of a label; those without it are under
-// the empty text.
-func byLabel(label string, members []view.Member) map[string][]view.Member {
-	return grouped(members, func(m view.Member) []string { return []string{m.Labels[label]} })
-}
-
-func byPort(members []view.Member) map[int][]view.Member {
-	return grouped(members, func(m view.Member) []int { return []int{m.Port} })
-}
-
-// byTag groups members by the labels that are tags: those with an empty value
-// or "true".
-func byTag(members []view.Member) map[string][]view.Member { return grouped(members, view.Member.Tags) }
 
 var notMetaKey = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 

@@ -18,15 +18,13 @@ type Pair struct {
 	Value string
 }
 
-func mapFunctions() map[string]any {
-	return map[string]any{
-		"byKey":                byKey,
-		"explode":              explode,
-		"explodeMap":           explodeMap,
-		"pathMatch":            pathMatch,
-		"mergeMap":             func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src) },
-		"mergeMapWithOverride": func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src, mergo.WithOverride) },
-	}
+var mapFunctions = map[string]any{
+	"byKey":                byKey,
+	"explode":              explode,
+	"explodeMap":           explodeMap,
+	"pathMatch":            pathMatch,
+	"mergeMap":             func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src) },
+	"mergeMapWithOverride": func(dst, src map[string]any) (map[string]any, error) { return mergeMaps(dst, src, mergo.WithOverride) },
 }
 
 // byKey groups pairs by the first element of their keys; pairs with one
@@ -208,11 +206,7 @@ func (s *Scratch) mapSet(k, mapKey string, v any, replace bool) (string, error) 
 // MapValues returns the values of the map of that name, in order of its keys.
 func (s *Scratch) MapValues(k string) []any {
 	m, _ := s.values[k].(map[string]any)
-	values := make([]any, 0, len(m))
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		values = append(values, m[key])
-	}
-	return values
+	return sortedValues(m)
 }
 
 func (st *state) scratchPad() *Scratch {

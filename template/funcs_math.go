@@ -25,21 +25,17 @@ func calculate(a any, operator byte, b any) (any, error) {
 		return nil, err
 	}
 	switch {
-	case !av.CanFloat() && !bv.CanFloat() && operator == '%':
-		return remainder(av, bv)
-	case operator == '%':
+	case (av.CanFloat() || bv.CanFloat()) && operator == '%':
 		return nil, errors.New("modulo is for integers only")
 	case av.CanFloat() || bv.CanFloat():
 		return operate(toFloat(av), operator, toFloat(bv)), nil
-	case operator == '/' && bv.IsZero():
-		return nil, errDivideByZero
+	case (operator == '/' || operator == '%') && bv.IsZero():
+		return nil, errors.New("division by zero")
 	case av.CanUint() && bv.CanUint():
 		return operate(av.Uint(), operator, bv.Uint()), nil
 	}
 	return operate(toInt(av), operator, toInt(bv)), nil
 }
-
-var errDivideByZero = errors.New("division by zero")
 
 func operate[T int64 | uint64 | float64](a T, operator byte, b T) T {
 	switch operator {
@@ -49,18 +45,10 @@ func operate[T int64 | uint64 | float64](a T, operator byte, b T) T {
 		return a - b
 	case '*':
 		return a * b
+	case '%': // Of integers.
+		return a - a/b*b
 	}
 	return a / b
-}
-
-func remainder(a, b reflect.Value) (any, error) {
-	switch {
-	case b.IsZero():
-		return nil, errDivideByZero
-	case a.CanUint() && b.CanUint():
-		return a.Uint() % b.Uint(), nil
-	}
-	return toInt(a) % toInt(b), nil
 }
 
 func choose(a, b any, smaller bool) (any, error) {

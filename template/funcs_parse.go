@@ -19,22 +19,24 @@ import (
 
 // parseFunctions read and write numbers and structured texts. An empty text
 // is the zero value.
-func parseFunctions() map[string]any {
-	return map[string]any{
-		"parseBool":             parseBool,
-		"parseInt":              parseInt,
-		"parseUint":             parseUint,
-		"parseFloat":            parseFloat,
-		"parseJSON":             parseJSON,
-		"decodeJSON":            decodeJSON,
-		"parseYAML":             parseYAML,
-		"toJSON":                toJSON,
-		"toJSONPretty":          toJSONPretty,
-		"toUnescapedJSON":       unescapedJSON(""),
-		"toUnescapedJSONPretty": unescapedJSON("  "),
-		"toYAML":                toYAML,
-		"toTOML":                toTOML,
-	}
+var parseFunctions = map[string]any{
+	"parseBool": func(s string) (bool, error) { return number("a bool", s, strconv.ParseBool) },
+	"parseInt":  parseInt,
+	"parseUint": func(s string) (uint64, error) {
+		return number("an unsigned integer", s, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
+	},
+	"parseFloat": func(s string) (float64, error) {
+		return number("a number", s, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+	},
+	"parseJSON":             parseJSON,
+	"decodeJSON":            decodeJSON,
+	"parseYAML":             parseYAML,
+	"toJSON":                toJSON,
+	"toJSONPretty":          toJSONPretty,
+	"toUnescapedJSON":       unescapedJSON(""),
+	"toUnescapedJSONPretty": unescapedJSON("  "),
+	"toYAML":                toYAML,
+	"toTOML":                toTOML,
 }
 
 // number parses with fn; its error does not show the text.
@@ -53,18 +55,8 @@ func number[T any](kind, s string, fn func(string) (T, error)) (T, error) {
 	return v, nil
 }
 
-func parseBool(s string) (bool, error) { return number("a bool", s, strconv.ParseBool) }
-
 func parseInt(s string) (int64, error) {
 	return number("an integer", s, func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) })
-}
-
-func parseUint(s string) (uint64, error) {
-	return number("an unsigned integer", s, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
-}
-
-func parseFloat(s string) (float64, error) {
-	return number("a number", s, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
 }
 
 func parseJSON(s string) (any, error) {
@@ -197,16 +189,14 @@ func toTOML(v any) (string, error) {
 	return string(bytes.TrimSpace(b.Bytes())), err
 }
 
-func encodeFunctions() map[string]any {
-	return map[string]any{
-		"base64Encode":    func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
-		"base64Decode":    func(s string) (string, error) { return decode64(base64.StdEncoding, s) },
-		"base64URLEncode": func(s string) string { return base64.URLEncoding.EncodeToString([]byte(s)) },
-		"base64URLDecode": func(s string) (string, error) { return decode64(base64.URLEncoding, s) },
-		"sha256Hex":       sha256Hex,
-		"md5sum":          md5sum,
-		"hmacSHA256Hex":   hmacSHA256Hex,
-	}
+var encodeFunctions = map[string]any{
+	"base64Encode":    func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+	"base64Decode":    func(s string) (string, error) { return decode64(base64.StdEncoding, s) },
+	"base64URLEncode": func(s string) string { return base64.URLEncoding.EncodeToString([]byte(s)) },
+	"base64URLDecode": func(s string) (string, error) { return decode64(base64.URLEncoding, s) },
+	"sha256Hex":       sha256Hex,
+	"md5sum":          md5sum,
+	"hmacSHA256Hex":   hmacSHA256Hex,
 }
 
 func decode64(enc *base64.Encoding, s string) (string, error) {

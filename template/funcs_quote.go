@@ -8,14 +8,12 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-func quoteFunctions() map[string]any {
-	return map[string]any{
-		"nginxString":  nginxString,
-		"nginxMapKey":  nginxMapKey,
-		"haproxyToken": haproxyToken,
-		"shellQuote":   shellQuote,
-		"rawLabel":     rawLabel,
-	}
+var quoteFunctions = map[string]any{
+	"nginxString":  nginxString,
+	"nginxMapKey":  nginxMapKey,
+	"haproxyToken": haproxyToken,
+	"shellQuote":   shellQuote,
+	"rawLabel":     rawLabel,
 }
 
 // control finds what no configuration file can carry within one word.

@@ -15,23 +15,21 @@ import (
 
 // textFunctions change and compare texts. The text comes last, so that it can
 // be piped.
-func textFunctions() map[string]any {
-	return map[string]any{
-		"join":            join,
-		"split":           split,
-		"splitToMap":      splitToMap,
-		"trim":            func(cutset, s string) string { return strings.Trim(s, cutset) },
-		"trimPrefix":      func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
-		"trimSuffix":      func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
-		"trimSpace":       strings.TrimSpace,
-		"replaceAll":      replaceAll,
-		"regexMatch":      regexMatch,
-		"regexReplaceAll": regexReplaceAll,
-		"toLower":         strings.ToLower,
-		"toUpper":         strings.ToUpper,
-		"toTitle":         func(s string) string { return cases.Title(language.Und, cases.NoLower).String(s) },
-		"indent":          indent,
-	}
+var textFunctions = map[string]any{
+	"join":            join,
+	"split":           split,
+	"splitToMap":      splitToMap,
+	"trim":            func(cutset, s string) string { return strings.Trim(s, cutset) },
+	"trimPrefix":      func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
+	"trimSuffix":      func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
+	"trimSpace":       strings.TrimSpace,
+	"replaceAll":      replaceAll,
+	"regexMatch":      regexMatch,
+	"regexReplaceAll": regexReplaceAll,
+	"toLower":         strings.ToLower,
+	"toUpper":         strings.ToUpper,
+	"toTitle":         func(s string) string { return cases.Title(language.Und, cases.NoLower).String(s) },
+	"indent":          indent,
 }
 
 func join(sep string, list []string) (string, error) {

@@ -42,7 +42,7 @@ var functionTable = sync.OnceValue(func() map[string]function {
 	}
 	own := map[string]any{}
 	for _, group := range []map[string]any{
-		textFunctions(), parseFunctions(), encodeFunctions(), mathFunctions(), mapFunctions(), listFunctions(), quoteFunctions(),
+		textFunctions, parseFunctions, encodeFunctions, mathFunctions(), mapFunctions, listFunctions, quoteFunctions,
 	} {
 		maps.Copy(own, group)
 	}

@@ -130,7 +130,9 @@ func (t *Template) take() (*state, error) {
 }
 
 func (t *Template) give(st *state) {
-	st.end()
+	clear(st.reads)
+	st.view, st.scratch, st.reads = nil, nil, st.reads[:0]
+	st.out, st.memo, st.printed = nil, nil, nil
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.free) < 2 {
@@ -187,13 +189,6 @@ func (st *state) begin(v *view.View) {
 	st.texts, st.large = 0, 0
 	st.depth, st.last, st.scratch, st.reads = 0, -1, nil, st.reads[:0]
 	st.memo, st.printed = cmp.Or(st.t.memo.Load(), &memo{}), map[pieceID]piece{}
-}
-
-// end lets go of what the execution held.
-func (st *state) end() {
-	clear(st.reads)
-	st.view, st.scratch, st.reads = nil, nil, st.reads[:0]
-	st.out, st.memo, st.printed = nil, nil, nil
 }
 
 // run executes and returns the text, or an error without secrets.

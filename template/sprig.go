@@ -41,14 +41,14 @@ func sprigFunctions() map[string]any {
 		"indent":          sprigIndent,
 		"nindent":         func(n int, s string) (string, error) { s, err := sprigIndent(n, s); return "\n" + s, err },
 		"replace":         replaceAll,
-		"join":            sprigJoin(funcs["join"].(func(string, any) string)),
-		"until":           until(funcs["until"].(func(int) []int)),
-		"untilStep":       untilStep(funcs["untilStep"].(func(int, int, int) []int)),
+		"join":            refusing(funcs["join"], checkJoin),
+		"until":           refusing(funcs["until"], func(n int) error { return steps(max(int64(n), -int64(n))) }),
+		"untilStep":       refusing(funcs["untilStep"], stepsOf),
 		"uniq":            uniq,
 		"mustUniq":        uniq,
 		"regexReplaceAll": expandAll, "mustRegexReplaceAll": expandAll,
 		"regexReplaceAllLiteral": replaceLiteral, "mustRegexReplaceAllLiteral": replaceLiteral,
-		"seq": seq(funcs["seq"].(func(...int) string)),
+		"seq": refusing(funcs["seq"], checkSeq),
 	})
 	maps.Copy(funcs, guardedParsers(funcs))
 	for name, fn := range funcs {
@@ -78,34 +78,20 @@ func sprigIndent(n int, s string) (string, error) {
 	return pad + strings.ReplaceAll(s, "\n", "\n"+pad), nil
 }
 
-func sprigJoin(join func(string, any) string) any {
-	return func(sep string, list any) (string, error) {
-		n := 0
-		if v := reflect.ValueOf(list); v.Kind() == reflect.Slice {
-			for i := range v.Len() {
-				e := v.Index(i)
-				if e.Kind() == reflect.Interface {
-					e = e.Elem()
-				}
-				if n += len(sep); e.Kind() == reflect.String {
-					n += e.Len()
-				}
+func checkJoin(sep string, list any) error {
+	n := 0
+	if v := reflect.ValueOf(list); v.Kind() == reflect.Slice {
+		for i := range v.Len() {
+			e := v.Index(i)
+			if e.Kind() == reflect.Interface {
+				e = e.Elem()
+			}
+			if n += len(sep); e.Kind() == reflect.String {
+				n += e.Len()
 			}
 		}
-		if n > maxValue {
-			return "", tooLarge(n)
-		}
-		return join(sep, list), nil
 	}
-}
-
-func until(fn func(int) []int) any {
-	return func(n int) ([]int, error) {
-		if err := steps(max(int64(n), -int64(n))); err != nil {
-			return nil, err
-		}
-		return fn(n), nil
-	}
+	return checkLen(n)
 }
 
 func stepsOf(start, stop, step int) error {
@@ -115,34 +101,20 @@ func stepsOf(start, stop, step int) error {
 	return steps(int64(min((float64(stop)-float64(start))/float64(step), 1<<62)))
 }
 
-func untilStep(fn func(int, int, int) []int) any {
-	return func(start, stop, step int) ([]int, error) {
-		if err := stepsOf(start, stop, step); err != nil {
-			return nil, err
-		}
-		return fn(start, stop, step), nil
+func checkSeq(params []int) error {
+	start, step, end := 1, 1, 0
+	switch len(params) {
+	case 1:
+		end = params[0]
+	case 2:
+		start, end = params[0], params[1]
+	case 3:
+		start, step, end = params[0], params[1], params[2]
 	}
-}
-
-func seq(fn func(...int) string) any {
-	return func(params ...int) (string, error) {
-		start, step, end := 1, 1, 0
-		switch len(params) {
-		case 1:
-			end = params[0]
-		case 2:
-			start, end = params[0], params[1]
-		case 3:
-			start, step, end = params[0], params[1], params[2]
-		}
-		if len(params) < 3 && end < start {
-			step = -1
-		}
-		if err := stepsOf(start, end, step); err != nil {
-			return "", err
-		}
-		return fn(params...), nil
+	if len(params) < 3 && end < start {
+		step = -1
 	}
+	return stepsOf(start, end, step)
 }
 
 // expandAll and replaceLiteral have sprig's order of arguments: expression, text,
