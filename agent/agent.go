@@ -159,7 +159,10 @@ func New(cfg Config) (*Agent, error) {
 func (a *Agent) build(cfg *Config) {
 	a.hooks = hook.New(hook.Options{
 		Agent: cfg.ID, StateDir: cfg.StateDir, Log: a.log, Conditions: a.conds, Run: cfg.Run,
-		State:  func() hook.State { return a.loop.snapshot.Load().forHooks() },
+		State: func() hook.State {
+			s := a.loop.snapshot.Load()
+			return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] && !s.refused[src] }, Next: s.next}
+		},
 		Events: a.events, Count: a.metrics.hook, Elected: a.leaderChanged,
 	})
 	a.engine = apply.New(apply.Options{

@@ -206,16 +206,6 @@ func (l *loop) turn(ctx context.Context, s view.Source, what turn) {
 	l.do(context.WithoutCancel(ctx), func() { l.granted[s] = what })
 }
 
-// inTurn reports whether the host has a turn for a tree that the bundle uses, and
-// whether it goes back in it.
-func (l *loop) inTurn(b *bundle) (bool, bool) {
-	in, back := false, false
-	for _, s := range b.Sources {
-		in, back = in || l.granted[s] != noTurn, back || l.granted[s] == turnBack
-	}
-	return in, back
-}
-
 // take takes in one update. What waits for a permit goes on when the update is
 // of a turn.
 func (l *loop) take(u view.Update) {
@@ -383,11 +373,6 @@ func (l *loop) takeLastGood(now time.Time) {
 	}
 	l.conds.Open(condition.LastKnownGood, "", "running from the last known good view of "+l.lastGood.Saved.Format(time.RFC3339))
 	l.log.Warn("running from the last known good state", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
-}
-
-// had reports whether the last known good view has the source.
-func (l *loop) had(s view.Source, path string) bool {
-	return l.lastGood != nil && slices.ContainsFunc(l.lastGood.Updates(), func(u view.Update) bool { return u.Source() == s && pathOf(u) == path })
 }
 
 // checkReady reports once that the first useful state is reached.

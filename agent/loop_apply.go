@@ -69,8 +69,10 @@ func (l *loop) job(b *bundle) *apply.Job {
 	} else if !l.complete {
 		job.Mode = apply.ModeCached
 	}
-	in, back := l.inTurn(b)
-	b.inTurn, b.turnDue, job.Back = in || b.turnDue, false, back
+	b.inTurn, b.turnDue = b.turnDue, false
+	for _, s := range b.Sources {
+		b.inTurn, job.Back = b.inTurn || l.granted[s] != noTurn, job.Back || l.granted[s] == turnBack
+	}
 	b.settle.Take()
 	b.force, b.retryAt, b.reload = false, time.Time{}, false
 	return job
@@ -101,13 +103,6 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 	})
 }
 
-// note makes the report of a bundle known to the snapshots to come.
-func (l *loop) note(b *bundle) {
-	shown := b.shownBundle
-	l.shown = slices.Clone(l.shown)
-	l.shown[slices.Index(l.sorted, b)] = &shown
-}
-
 func (l *loop) result(r applied) {
 	b := r.bundle
 	b.inFlight = false
@@ -129,12 +124,20 @@ func (l *loop) result(r applied) {
 		return
 	}
 	if r.Mode == apply.ModeReload {
-		l.reloaded(b, &r.Result)
+		l.announcePendingReload(b)
+		if r.Err == nil { // The version that was refused stays refused.
+			b.failures = 0
+			return
+		}
+		r.ReloadOnly = true
+		l.retry(b, &r.Result)
 		return
 	}
 	b.applied, b.seen = true, r.View
 	turned := b.record(&r.Result)
-	l.note(b)
+	shown := b.shownBundle // The snapshots to come know the report.
+	l.shown = slices.Clone(l.shown)
+	l.shown[slices.Index(l.sorted, b)] = &shown
 	if turned {
 		l.publish() // A reader of the condition finds its cause in the status.
 		l.dirty = true
@@ -154,18 +157,6 @@ func (l *loop) retry(b *bundle, r *apply.Result) {
 		b.retryAt, b.reload = time.Now().Add(pace.Backoff(b.failures, r.Retry, 5*time.Minute)), r.ReloadOnly
 		b.turnDue = b.turnDue || b.inTurn && !b.settle.Pending()
 	}
-}
-
-// reloaded takes in how the reload of restored files ended. The version that
-// was refused stays refused.
-func (l *loop) reloaded(b *bundle, r *apply.Result) {
-	l.announcePendingReload(b)
-	if r.Err != nil {
-		r.ReloadOnly = true
-		l.retry(b, r)
-		return
-	}
-	b.failures = 0
 }
 
 // record takes the result of an apply into the bundle's report, and says

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -23,11 +22,6 @@ type snapshot struct {
 	bundles  []*shownBundle       // by name; what their applies remember is not for readers
 	at       time.Time
 	next     chan struct{} // closed at the next publication
-}
-
-// forHooks is the snapshot as hooks see it.
-func (s *snapshot) forHooks() hook.State {
-	return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] && !s.refused[src] }, Next: s.next}
 }
 
 func (s *snapshot) bundle(name string) *shownBundle {

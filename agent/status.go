@@ -28,10 +28,18 @@ func (a *Agent) Status() show.Status {
 			ID: cfg.ID, Host: cfg.Host, Version: a.first.Version, PID: os.Getpid(), Started: a.process.started,
 			State: a.state(snap), StateDir: a.first.StateDir, Maintenance: a.hostMaint.Status(),
 		},
-		Summary: a.Summary(), ZooKeeper: zooKeeperStatus(a.sessions.Status()), Conditions: a.conds.List(),
+		Summary: a.Summary(), Conditions: a.conds.List(),
 		Sources: a.sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),
 	}
-	s.ZooKeeper.Outages = a.pastOutages()
+	z := a.sessions.Status()
+	s.ZooKeeper = show.ZooKeeperStatus{
+		State: z.State.String(), Server: z.Server, Timeout: view.Seconds(z.Timeout), Since: z.Since,
+		LastAnswer: z.LastAnswer, Expirations: z.Expirations, Reconnects: z.Reconnects, Watches: z.Watches,
+		Resumed: z.Resumed, LastError: z.LastError, Warning: z.Warning, Outages: a.pastOutages(),
+	}
+	if z.SessionID != 0 {
+		s.ZooKeeper.SessionID = hexID(z.SessionID)
+	}
 	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
 	st := a.settings.state.Load()
@@ -55,18 +63,6 @@ func (a *Agent) state(snap *snapshot) string {
 		return "cached"
 	}
 	return "starting"
-}
-
-func zooKeeperStatus(z session.Status) show.ZooKeeperStatus {
-	s := show.ZooKeeperStatus{
-		State: z.State.String(), Server: z.Server, Timeout: view.Seconds(z.Timeout), Since: z.Since,
-		LastAnswer: z.LastAnswer, Expirations: z.Expirations, Reconnects: z.Reconnects, Watches: z.Watches,
-		Resumed: z.Resumed, LastError: z.LastError, Warning: z.Warning,
-	}
-	if z.SessionID != 0 {
-		s.SessionID = hexID(z.SessionID)
-	}
-	return s
 }
 
 func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []show.SourceStatus {
@@ -104,8 +100,12 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 			OwedSince: a.engine.PendingSince(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
 		}
 		t.Owed = !t.OwedSince.IsZero()
-		if t.LastChange.IsZero() {
-			t.LastChange = newestFile(t.Files)
+		if t.LastChange.IsZero() { // Then that of the files, as far as the first of them tell.
+			for _, f := range t.Files[:min(len(t.Files), 20)] {
+				if info, err := os.Stat(f); err == nil && info.ModTime().After(t.LastChange) { //nolint:forbidigo // files of the settings.
+					t.LastChange = info.ModTime()
+				}
+			}
 		}
 		if shown := snap.bundle(b.Name); shown != nil {
 			for _, s := range shown.Sources {
@@ -119,18 +119,6 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 		list = append(list, t)
 	}
 	return list
-}
-
-// newestFile is when the newest of some files was written, as far as the first
-// of them tell.
-func newestFile(files []string) time.Time {
-	var newest time.Time
-	for _, f := range files[:min(len(files), 20)] {
-		if info, err := os.Stat(f); err == nil && info.ModTime().After(newest) { //nolint:forbidigo // files of the settings.
-			newest = info.ModTime()
-		}
-	}
-	return newest
 }
 
 // unitStatus asks the units themselves.

@@ -123,19 +123,15 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 		}
 	}
 	for id, u := range moved {
-		s.move(context.WithoutCancel(ctx), u, s.units[id])
+		next, ctx := s.units[id], context.WithoutCancel(ctx)
+		wait, cancel := context.WithCancel(ctx)
+		s.hurry = append(s.hurry, cancel)
+		s.moves.Go(func() {
+			defer cancel()
+			next.parts.joined(wait, u.parts.value)
+			u.stop(ctx)
+		})
 	}
-}
-
-// move lets a unit leave after the next one has joined.
-func (s *supervisor) move(ctx context.Context, u, next *runningUnit) {
-	wait, cancel := context.WithCancel(ctx)
-	s.hurry = append(s.hurry, cancel)
-	s.moves.Go(func() {
-		defer cancel()
-		next.parts.joined(wait, u.parts.value)
-		u.stop(ctx)
-	})
 }
 
 // settle ends the moves that are under way.
@@ -324,7 +320,10 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	for _, x := range c.Execs {
 		key := x
 		key.Command.Args = nil // It is compared by its text.
-		specs = append(specs, unitSpec{kind: string(kindExec), name: x.Name, key: key, make: func(any) unitParts { return a.execUnit(x) }})
+		specs = append(specs, unitSpec{kind: string(kindExec), name: x.Name, key: key, make: func(any) unitParts {
+			p := program.New(x, program.Owner{State: a.programState, Run: a.plainRun, Tell: a.metrics.exec, Ended: a.programEnded, Log: a.log})
+			return unitParts{life: p.Run, value: p}
+		}})
 	}
 	leftovers := unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) })
 	return append(specs,

@@ -6,12 +6,6 @@ import (
 	"github.com/zkagent/zkagent/internal/program"
 )
 
-// execUnit makes the unit of a supervised program. It lives beside the sessions.
-func (a *Agent) execUnit(c program.Config) unitParts {
-	p := program.New(c, program.Owner{State: a.programState, Run: a.plainRun, Tell: a.metrics.exec, Ended: a.programEnded, Log: a.log})
-	return unitParts{life: p.Run, value: p}
-}
-
 // programState is the snapshot as programs see it.
 func (a *Agent) programState() program.State {
 	snap := a.loop.snapshot.Load()

@@ -316,7 +316,9 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 		a.conds.Set(condition.SourceGone, "config "+c.Name, gone)
 		a.conds.Set(condition.SourceUnusable, "config "+c.Name, err)
 	}
-	c.Had = a.loop.had((&view.Tree{Name: c.Name}).Source(), c.Path)
+	c.Had = a.loop.lastGood != nil && slices.ContainsFunc(a.loop.lastGood.Updates(), func(u view.Update) bool {
+		return u.Source() == view.Source{Kind: view.KindConfig, Name: c.Name} && pathOf(u) == c.Path
+	})
 	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c), problems: map[string]error{}}
 	return unitParts{unit: u, value: u}
 }
