@@ -129,7 +129,11 @@ func (t *applying) prepare(ctx context.Context) error {
 	if err := t.stage(); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}
-	t.reportTaken()
+	t.closeExcept(t.job.Bundle.taken, condition.DestinationTaken, t.taken)
+	for _, dest := range t.taken {
+		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s wants a file that something else wrote", t.name))
+		t.job.Bundle.taken[dest] = true
+	}
 	if !t.tx.Changed() {
 		return nil
 	}

@@ -68,9 +68,10 @@ func (t *applying) runCheck(ctx context.Context, args []string, preview *proc.Pr
 	cmd := t.trigger(command.EventCheck).Command(c.Command, args)
 	cmd.Timeout = cmp.Or(max(c.Timeout, 0), DefaultCheckTimeout)
 	var err error
-	if preview != nil {
-		err = t.runPreview(ctx, cmd, preview)
+	if preview != nil && unitOf(c) != "" {
+		err = t.runLaid(ctx, unitOf(c), cmd, preview)
 	} else {
+		cmd.Preview = preview
 		_, err = t.Options.Run(ctx, cmd)
 	}
 	if err != nil {
@@ -267,15 +268,6 @@ func (t *applying) preview() *proc.Preview {
 		p.Files = append(p.Files, proc.PreviewFile(f))
 	}
 	return p
-}
-
-func (t *applying) runPreview(ctx context.Context, cmd proc.Command, p *proc.Preview) error {
-	if unit := unitOf(t.job.Bundle.Config.Check); unit != "" {
-		return t.runLaid(ctx, unit, cmd, p)
-	}
-	cmd.Preview = p
-	_, err := t.Options.Run(ctx, cmd)
-	return err
 }
 
 // unitOf is the systemd unit that runs a check by the program zkagent-check; "" for another

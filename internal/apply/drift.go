@@ -203,16 +203,6 @@ func (e *Engine) otherDoorWrote(bundle, dest string) bool {
 	return ok
 }
 
-// reportTaken opens a condition for each destination that is taken, and closes
-// those that no longer are.
-func (t *applying) reportTaken() {
-	t.closeExcept(t.job.Bundle.taken, condition.DestinationTaken, t.taken)
-	for _, dest := range t.taken {
-		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s wants a file that something else wrote", t.name))
-		t.job.Bundle.taken[dest] = true
-	}
-}
-
 // takenError is the error of the doors that open no condition; nil: no
 // destination is taken.
 func (t *applying) takenError() error {

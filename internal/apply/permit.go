@@ -23,7 +23,7 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 		}
 		return false, nil
 	}
-	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil || t.firstFiles() {
+	if t.job.key == "" || r.Rolling == nil || t.Fleet == nil || t.release != nil || t.Booted && len(t.staged) > 0 && !t.job.Bundle.seen {
 		return false, nil
 	}
 	t.submit(ctx, nil)
@@ -61,9 +61,6 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 
 // granted reports whether the host has a turn of a rollout for the bundle.
 func (j *Job) granted() bool { return j.Granted != nil && j.Granted.Err() != nil }
-
-// firstFiles reports whether the machine has just started and has no file of the bundle.
-func (t *applying) firstFiles() bool { return t.Booted && len(t.staged) > 0 && !t.job.Bundle.seen }
 
 // newer takes the newest view; it reports whether that concerns the bundle.
 func (j *Job) newer() bool {

@@ -196,7 +196,9 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 				key := strings.Join(args, "\x00")
 				known, ok := ran[key]
 				if ok {
-					r.share(known.by, req.bundle)
+					if s := r.newest(known.by); s != nil {
+						r.note(req.bundle, *s)
+					}
 				} else {
 					known = run{req.bundle, r.retried(ctx, req, args)}
 					ran[key] = known
@@ -300,13 +302,6 @@ type reloadError struct {
 
 func (e *reloadError) Error() string   { return e.text }
 func (e *reloadError) ExitStatus() int { return e.code }
-
-// share notes the run of one bundle for another with the same command.
-func (r *reloads) share(from, to string) {
-	if s := r.newest(from); s != nil {
-		r.note(to, *s)
-	}
-}
 
 // newest is the newest run of a bundle's command; nil when there was none.
 func (r *reloads) newest(bundle string) *ReloadStatus {

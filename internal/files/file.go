@@ -215,7 +215,13 @@ func (s *Staged) prepare(dry bool) error {
 	}
 	s.attr.extended = s.oldAttr.extended
 	if s.file.InPlace && s.existed {
-		return s.stageCopy()
+		f, err := os.CreateTemp("", "zkagent-staged-*") // Its own directory may be read-only for a check.
+		if err != nil {
+			return err
+		}
+		s.copied = f.Name()
+		_, err = f.Write(s.data)
+		return errors.Join(err, f.Close())
 	}
 	name := tempName(s.base, "new")
 	s.temp = name

@@ -257,15 +257,3 @@ func (s *Staged) overwrite(data []byte, attr attributes) error {
 	}
 	return fsys.do("fsync", path, f.Sync)
 }
-
-// stageCopy writes the bytes of an in-place file where a check can read them:
-// its own directory may be read-only.
-func (s *Staged) stageCopy() error {
-	f, err := os.CreateTemp("", "zkagent-staged-*")
-	if err != nil {
-		return err
-	}
-	s.copied = f.Name()
-	_, err = f.Write(s.data)
-	return errors.Join(err, f.Close())
-}

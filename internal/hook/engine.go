@@ -230,7 +230,3 @@ type Config struct {
 	CatchUp    string // latest, all or skip
 	Idempotent bool
 }
-
-// triggered reports whether the hook has a trigger that is followed as long as
-// it runs; on_deposed is what happens after a term.
-func (c Config) triggered() bool { return len(c.OnChange) > 0 || c.Schedule != "" || c.OnElected }

@@ -36,7 +36,7 @@ func (p *place) run(ctx context.Context) {
 		now := p.engine.set.Load()
 		want := map[string]Config{}
 		for _, c := range now.hooks {
-			if c.Leader == p.election && c.triggered() {
+			if c.Leader == p.election && (len(c.OnChange) > 0 || c.Schedule != "" || c.OnElected) { // on_deposed comes after a term
 				want[c.Name] = c
 			}
 		}

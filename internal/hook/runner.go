@@ -56,7 +56,7 @@ func (r *runner) run(ctx context.Context) {
 	r.begun, r.unknown, r.finished = time.Now(), map[string]bool{}, map[string]string{}
 	r.lags, r.contents = map[view.Source]time.Time{}, map[view.Source]content{}
 	r.ledger = r.scope.newLedger(r.cfg.Name)
-	r.running = newSlotRuns()
+	r.running = &slotRuns{wake: make(chan struct{}, 1), runs: map[string]*slotRun{}}
 	defer r.running.stop()
 	defer r.engine.Conditions.Close(condition.HookLedger, r.cfg.Name) // of a hook that waits for it
 	defer r.engine.Conditions.Close(condition.HookClock, r.cfg.Name)
@@ -96,7 +96,7 @@ func (r *runner) serve(ctx context.Context) error {
 		now := r.engine.State()
 		r.engine.seen.note(now.View)
 		lag := clockStep
-		if r.settled(now) {
+		if now.Complete && !slices.ContainsFunc(r.cfg.OnChange, func(src view.Source) bool { return !now.InPlace(src) }) {
 			var err error
 			if lag, err = r.changed(ctx, now.View); err != nil {
 				return err
@@ -118,11 +118,6 @@ func (r *runner) serve(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
-}
-
-// settled reports whether the files that show the state are in place.
-func (r *runner) settled(s State) bool {
-	return s.Complete && !slices.ContainsFunc(r.cfg.OnChange, func(src view.Source) bool { return !s.InPlace(src) })
 }
 
 // elected runs the hook once for the term it is in.

@@ -302,10 +302,6 @@ type slotRun struct {
 	state  string // started, done or failed; empty: its end is not known
 }
 
-func newSlotRuns() *slotRuns {
-	return &slotRuns{wake: make(chan struct{}, 1), runs: map[string]*slotRun{}}
-}
-
 func (s *slotRuns) start(ctx context.Context, id string, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()

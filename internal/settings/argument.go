@@ -120,8 +120,10 @@ type reader struct {
 // readField reads the expression of an argument into its field; nil: it is absent.
 func (s *Settings) readField(field reflect.Value, ru rule, expr hcl.Expression, block hcl.Range) {
 	w := written{At: block, Name: ru.name}
-	if expr != nil && isNull(expr) {
-		expr = nil
+	if expr != nil && len(expr.Variables()) == 0 {
+		if v, diags := expr.Value(nil); !diags.HasErrors() && v.IsNull() {
+			expr = nil
+		}
 	}
 	if expr == nil && ru.required {
 		s.errorAt(block, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
@@ -164,17 +166,17 @@ func (a *argument[T]) read(r *reader) {
 	case *string:
 		*p = r.text()
 	case *int:
-		*p = r.integer()
+		*p = limited(r, cty.Number, "Invalid number", wholeNumber)
 	case *bool:
 		*p = r.boolean()
 	case *time.Duration:
-		*p = limited(r, "Invalid duration", parseDuration)
+		*p = limited(r, cty.String, "Invalid duration", parseDuration)
 	case *int64:
-		*p = limited(r, "Invalid size", parseSize)
+		*p = limited(r, cty.String, "Invalid size", parseSize)
 	case *float64:
-		*p = limited(r, "Invalid share", parsePercent)
+		*p = limited(r, cty.String, "Invalid share", parsePercent)
 	case *fs.FileMode:
-		*p = limited(r, "Invalid file mode", parseMode)
+		*p = limited(r, cty.String, "Invalid file mode", parseMode)
 	case *[]string:
 		*p = r.strings()
 	case *map[string]string:
@@ -263,13 +265,14 @@ func relative(at hcl.Range, path string) string {
 	return path
 }
 
-// limited reads a value that is written as a string and has limits.
-func limited[T ~int64 | ~uint32 | ~float64](r *reader, summary string, parse func(string) (T, error)) T {
+// limited reads a string or a number that has limits.
+func limited[T ~int | ~int64 | ~uint32 | ~float64](r *reader, want cty.Type, summary string, parse func(string) (T, error)) T {
 	def := must(parse, r.def)
-	v, ok := r.value(cty.String)
+	v, ok := r.value(want)
 	if !ok {
 		return def
 	}
+	v, _ = convert.Convert(v, cty.String) // A number, too, has a text.
 	got, err := parse(v.AsString())
 	switch {
 	case err != nil:
@@ -297,25 +300,12 @@ func must[T any](parse func(string) (T, error), text string) T {
 	return v
 }
 
-func (r *reader) integer() int {
-	def := must(strconv.Atoi, r.def)
-	v, ok := r.value(cty.Number)
-	if !ok {
-		return def
+func wholeNumber(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number", text)
 	}
-	n64, accuracy := v.AsBigFloat().Int64()
-	n := int(n64)
-	switch {
-	case accuracy != 0:
-		r.s.errorAt(r.At, "Invalid number", "%q must be a whole number.", r.name)
-	case r.min != "" && n < must(strconv.Atoi, r.min):
-		r.s.errorAt(r.At, "Invalid number", "%s: %d is less than the least allowed, %s.", r.name, n, r.min)
-	case r.max != "" && n > must(strconv.Atoi, r.max):
-		r.s.errorAt(r.At, "Invalid number", "%s: %d is more than the most allowed, %s.", r.name, n, r.max)
-	default:
-		return n
-	}
-	return def
+	return n, nil
 }
 
 func (r *reader) boolean() bool {

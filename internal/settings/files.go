@@ -169,11 +169,3 @@ func (s *Settings) leftoverComments(name string, data []byte) {
 		}
 	}
 }
-
-func (s *Settings) leftoverActions(name, text string, o origin) {
-	for _, m := range leftoverAction.FindAllStringIndex(text, -1) {
-		line := 1 + strings.Count(text[:m[0]], "\n")
-		column := m[0] - strings.LastIndexByte(text[:m[0]], '\n')
-		s.errorAt(o.place(line, column), "Template "+name, "Left over from import: the action could not be translated; write it in another way.")
-	}
-}

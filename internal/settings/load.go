@@ -45,11 +45,10 @@ type Settings struct {
 	names   index
 	blocks  []declared
 	evals   map[string]*hcl.EvalContext
-	missing []string                      // what the expression being evaluated lacks on this host
-	claims  map[string]claimed            // by destination: the template that writes it
-	given   []string                      // the files and directories that were named
-	paths   map[string]map[string]claimed // by kind and znode path: the block that uses it
-	loaded  bool                          // commands are evaluated from now on, by others; nothing is recorded
+	missing []string           // what the expression being evaluated lacks on this host
+	claims  map[string]claimed // by destination: the template that writes it
+	given   []string           // the files and directories that were named
+	loaded  bool               // commands are evaluated from now on, by others; nothing is recorded
 }
 
 type root struct {
@@ -181,7 +180,6 @@ func (s *Settings) sort() {
 // comes first.
 func (s *Settings) resolve(all *root) {
 	s.claims = map[string]claimed{}
-	s.paths = map[string]map[string]claimed{}
 	s.resolveAgent(all)
 	s.resolveZooKeeper(all)
 	s.resolveServices(all.Services)
@@ -191,19 +189,4 @@ func (s *Settings) resolve(all *root) {
 	s.resolveBundles(all)
 	s.resolveHooks(all.Hooks)
 	s.resolveExecs(all.Execs)
-}
-
-// samePath reports two blocks of one kind that use the same znode.
-func (s *Settings) samePath(kind, name, path string, at hcl.Range) {
-	if path == "" {
-		return
-	}
-	if s.paths[kind] == nil {
-		s.paths[kind] = map[string]claimed{}
-	}
-	if first, ok := s.paths[kind][path]; ok {
-		s.errorAt(at, "Two blocks with one path", "%s %q already uses %s, at %s.", kind, first.name, path, place(first.at))
-		return
-	}
-	s.paths[kind][path] = claimed{name, at}
 }

@@ -86,7 +86,10 @@ func (s *Settings) declared() []view.Source {
 // parseTemplate parses a template as the agent will, and reports what is
 // wrong with it and which undeclared names it uses.
 func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
-	s.leftoverActions(t.Name, text, o)
+	for _, m := range leftoverAction.FindAllStringIndex(text, -1) {
+		line, column := 1+strings.Count(text[:m[0]], "\n"), m[0]-strings.LastIndexByte(text[:m[0]], '\n')
+		s.errorAt(o.place(line, column), "Template "+t.Name, "Left over from import: the action could not be translated; write it in another way.")
+	}
 	parsed, err := template.Parse(t.Template(text))
 	if err != nil {
 		s.templateErrors(t.Name, err, o)

@@ -122,8 +122,14 @@ func (b *reference) arguments(heading string, t reflect.Type) {
 		if kind != "" && kind != "optional" || ofEveryCheck {
 			continue
 		}
-		ru := ruleOf(f)
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", ru.name, ru.is, ru.defaultText(), ru.doc+ru.limits()))
+		ru, def := ruleOf(f), ""
+		switch {
+		case ru.required:
+			def = "required"
+		case ru.def != "":
+			def = "`" + ru.def + "`"
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", ru.name, ru.is, def, ru.doc+ru.limits()))
 	}
 	if len(rows) == 0 {
 		return
@@ -143,16 +149,6 @@ func (b *reference) arguments(heading string, t reflect.Type) {
 	}
 	b.tables = append(b.tables, table{heading, rows})
 	b.text.WriteString("| argument | type | default | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "\n") + "\n\n")
-}
-
-func (r rule) defaultText() string {
-	switch {
-	case r.required:
-		return "required"
-	case r.def == "":
-		return ""
-	}
-	return "`" + r.def + "`"
 }
 
 func (r rule) limits() string {

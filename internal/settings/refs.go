@@ -112,15 +112,6 @@ func (s *Settings) refs(e expression, kinds ...string) []view.Source {
 	return list
 }
 
-// isNull reports whether an expression is a literal null, or absent.
-func isNull(e hcl.Expression) bool {
-	if len(e.Variables()) > 0 {
-		return false
-	}
-	v, diags := e.Value(nil)
-	return !diags.HasErrors() && v.IsNull()
-}
-
 func examples(kinds []string) string {
 	list := make([]string, len(kinds))
 	for i, k := range kinds {

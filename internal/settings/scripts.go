@@ -114,7 +114,13 @@ func allowed(before []element, e element) error {
 	case e.from == "":
 		return nil
 	case e.from != "each":
-		return allowedPath(before, e)
+		// The path of a file is absolute, and what comes from ZooKeeper in it are names, so it
+		// can be no option; but it has no place in a script.
+		runs := slices.ContainsFunc(before, func(b element) bool { return b.isAmong(interpreters) || b.isAmong(runners) })
+		if !e.known && strings.ContainsAny(e.text, " \t\n") || runs && before[len(before)-1].takesScript() {
+			return fmt.Errorf(`%s is data and would be a part of a script; pass it as an argument: ["sh", "-c", "... \"$1\"", "sh", %s]`, e.from, e.from)
+		}
+		return nil
 	case len(before) == 0:
 		return errors.New("each is data from ZooKeeper and cannot name the program to run: name the program, and pass each as an argument")
 	}
@@ -148,14 +154,4 @@ func hasScript(args []element) bool {
 		}
 	}
 	return script || interpreter < 0 || interpreter+1 < len(args) && !args[interpreter+1].isOption()
-}
-
-// allowedPath is allowed for the path of a file. It is absolute, and what comes from
-// ZooKeeper in it are names, so it can be no option; but it has no place in a script.
-func allowedPath(before []element, e element) error {
-	runs := slices.ContainsFunc(before, func(b element) bool { return b.isAmong(interpreters) || b.isAmong(runners) })
-	if !e.known && strings.ContainsAny(e.text, " \t\n") || runs && before[len(before)-1].takesScript() {
-		return fmt.Errorf(`%s is data and would be a part of a script; pass it as an argument: ["sh", "-c", "... \"$1\"", "sh", %s]`, e.from, e.from)
-	}
-	return nil
 }

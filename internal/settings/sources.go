@@ -102,8 +102,11 @@ type guardBlock struct {
 func (s *Settings) resolveGroups(all *root) {
 	formats := s.formats(all.Formats)
 	for _, b := range all.Groups {
+		if b.Path.Value == "/" { // Its children are not members.
+			s.errorAt(b.Path.At, "Invalid znode path", "The root of ZooKeeper cannot be a group.")
+		}
 		s.Config.Groups = append(s.Config.Groups, registry.GroupConfig{
-			Name: b.Name, Path: s.groupPath(b.Path), Format: s.format(b.Format, formats), OnEmpty: b.OnEmpty.Value,
+			Name: b.Name, Path: b.Path.Value, Format: s.format(b.Format, formats), OnEmpty: b.OnEmpty.Value,
 			Allow: s.prefixes(b.Allow), Guard: s.guard(b.Guard), MaxBytes: b.MaxBytes.Value, Logger: s.opts.Logger,
 		})
 	}
@@ -113,15 +116,6 @@ func (s *Settings) resolveGroups(all *root) {
 			Allow: s.prefixes(b.Allow), Guard: s.guard(b.Guard), MaxBytes: b.MaxBytes.Value, Logger: s.opts.Logger,
 		})
 	}
-}
-
-// groupPath reads the path of a group, which cannot be the root: its children
-// are not members.
-func (s *Settings) groupPath(path text) string {
-	if path.Value == "/" {
-		s.errorAt(path.At, "Invalid znode path", "The root of ZooKeeper cannot be a group.")
-	}
-	return path.Value
 }
 
 // prefixes reads networks; a single address is a network of one.
@@ -289,6 +283,7 @@ type electionBlock struct {
 }
 
 func (s *Settings) resolveElections(blocks []*electionBlock) {
+	paths := map[string]claimed{} // by znode path: the block that uses it
 	for _, b := range blocks {
 		c := agent.ElectionConfig{Name: b.Name, Path: b.Path.Value, Dialect: b.Dialect.Value, JoinDelay: b.JoinDelay.Value}
 		if n := b.Priority.Value; n > 0 {
@@ -300,7 +295,11 @@ func (s *Settings) resolveElections(blocks []*electionBlock) {
 			}
 			c.JoinDelay = delay
 		}
-		s.samePath("election", b.Name, c.Path, b.Path.At)
+		if first, ok := paths[c.Path]; ok && c.Path != "" {
+			s.errorAt(b.Path.At, "Two blocks with one path", "election %q already uses %s, at %s.", first.name, c.Path, place(first.at))
+		} else {
+			paths[c.Path] = claimed{b.Name, b.Path.At}
+		}
 		s.Config.Elections = append(s.Config.Elections, c)
 	}
 }

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"crypto/tls"
 	"os"
 	"slices"
 	"strings"
@@ -88,7 +87,10 @@ func (s *Settings) resolveZooKeeper(all *root) {
 		c.Auth = append(c.Auth, s.auth(a))
 	}
 	if b.TLS != nil {
-		c.TLS = s.tls(b.TLS)
+		t := &registry.TLSConfig{CAFile: b.TLS.CAFile.Value, CertFile: b.TLS.CertFile.Value, KeyFile: b.TLS.KeyFile.Value, ServerName: b.TLS.ServerName.Value}
+		s.certificate(b.TLS.At, t)
+		s.readable(b.TLS.CAFile, b.TLS.CertFile, b.TLS.KeyFile)
+		c.TLS = t.Client
 	}
 	for _, a := range b.Auth {
 		if a.Scheme == "digest" && b.TLS == nil && slices.ContainsFunc(c.Servers, func(server string) bool { return !isLoopback(server) }) {
@@ -207,13 +209,6 @@ func (s *Settings) readable(files ...text) {
 			s.warnAt(path.At, "File cannot be read", "%v; connections will fail until it is there.", err)
 		}
 	}
-}
-
-func (s *Settings) tls(b *tlsBlock) func() (*tls.Config, error) {
-	c := &registry.TLSConfig{CAFile: b.CAFile.Value, CertFile: b.CertFile.Value, KeyFile: b.KeyFile.Value, ServerName: b.ServerName.Value}
-	s.certificate(b.At, c)
-	s.readable(b.CAFile, b.CertFile, b.KeyFile)
-	return c.Client
 }
 
 func (s *Settings) certificate(at hcl.Range, c *registry.TLSConfig) {

@@ -234,7 +234,11 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 	arg := next(list, i)
 	switch name {
 	case "key", "keyExists", "keyOrDefault", "ls", "tree", "safeLs", "safeTree":
-		return w.keyName(list, i, arg)
+		if s, ok := literal(list, arg); ok && strings.ContainsAny(s, "@?") {
+			return nil, name + " of another data centre"
+		}
+		// The first element becomes the name of a config block.
+		return w.rename(list, arg, name, strings.HasPrefix(name, "key"), func(s string) (string, bool) { return s, true })
 	case "service":
 		w.tmpl.byNode = true
 		return w.serviceName(list, i, arg)
@@ -250,16 +254,6 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 		}
 	}
 	return list, ""
-}
-
-// keyName translates the name of a key: its first element becomes the name of a
-// config block.
-func (w *rewriter) keyName(list []token, i, arg int) ([]token, string) {
-	name := list[i].text
-	if s, ok := literal(list, arg); ok && strings.ContainsAny(s, "@?") {
-		return nil, name + " of another data centre"
-	}
-	return w.rename(list, arg, name, strings.HasPrefix(name, "key"), func(s string) (string, bool) { return s, true })
 }
 
 // rename translates the argument that names a key or the keys below it. A
@@ -422,11 +416,6 @@ func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
 	return append(append(out, tokens(arg2+status)...), list[end:]...), ""
 }
 
-// indexed reports whether a function takes one value out of a map.
-func indexed(list []token) bool {
-	return slices.ContainsFunc(list, func(t token) bool { return t.kind == 'w' && (t.text == "index" || t.text == "hasKey") })
-}
-
 // ctFields translates the fields of members, pairs and services.
 func ctFields(w *rewriter, of shape, base, path string, list []token) (string, string) {
 	name, rest, deep := strings.Cut(path, ".")
@@ -476,7 +465,7 @@ func ctFields(w *rewriter, of shape, base, path string, list []token) (string, s
 		}
 		return base + ".Tags", ""
 	case "ServiceMeta", "NodeMeta":
-		if !deep && !indexed(list) {
+		if !deep && !slices.ContainsFunc(list, func(t token) bool { return t.kind == 'w' && (t.text == "index" || t.text == "hasKey") }) {
 			return base + ".Meta", ""
 		}
 		return strings.TrimSuffix(base+".Labels."+rest, "."), ""

@@ -108,7 +108,10 @@ func (p *pongo) value(expr, whole string) string {
 		return p.failed("", whole)
 	}
 	if p.parsed(expr) {
-		return printed(e)
+		// As pongo2 does: numbers with six digits, True and False, and no list or object.
+		return "{{ $v := " + e + ` }}{{ if kindIs "float64" $v }}{{ printf "%f" $v }}{{ else if kindIs "bool" $v }}{{ ternary "True" "False" $v }}` +
+			`{{ else if or (kindIs "string" $v) (kindIs "int" $v) (kindIs "int64" $v) }}{{ $v }}{{ else if kindIs "invalid" $v }}` +
+			`{{ else }}{{ fail "a list or object is printed: write it with toJSON" }}{{ end }}`
 	}
 	return "{{ " + e + " }}"
 }
@@ -124,14 +127,6 @@ func (p *pongo) parsed(expr string) bool {
 	last := filters[strings.LastIndexByte(filters, '|')+1:]
 	last, _, _ = strings.Cut(strings.TrimSpace(last), ":")
 	return last == "parseJSON" || last == "parseYAML" || last == "default" && p.kind(name) == pongoData
-}
-
-// printed prints a value of a document as pongo2 does: numbers with six digits, True and
-// False, and no list or object.
-func printed(e string) string {
-	return "{{ $v := " + e + ` }}{{ if kindIs "float64" $v }}{{ printf "%f" $v }}{{ else if kindIs "bool" $v }}{{ ternary "True" "False" $v }}` +
-		`{{ else if or (kindIs "string" $v) (kindIs "int" $v) (kindIs "int64" $v) }}{{ $v }}{{ else if kindIs "invalid" $v }}` +
-		`{{ else }}{{ fail "a list or object is printed: write it with toJSON" }}{{ end }}`
 }
 
 func (p *pongo) push(vars map[string]pongoKind) { p.scope = append(p.scope, vars) }
