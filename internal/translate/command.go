@@ -63,12 +63,3 @@ func interpolated(word string, words map[string]string) string {
 	}
 	return s
 }
-
-// list is an argument list, without a shell.
-func list(args []string) []string {
-	var words []string
-	for _, a := range args {
-		words = append(words, quote(a))
-	}
-	return words
-}

@@ -90,14 +90,9 @@ func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadF
 	t.minInterval, t.syntax = seconds(m["min_reload_interval"]), text(m["output_format"])
 	t.waitMin, t.createDirs = seconds(m["debounce"]), text(m["make_directories"]) == "true"
 	r.add(t)
-	for _, key := range sorted(m) {
-		known := []string{
-			"src", "dest", "dst", "mode", "owner", "group", "uid", "gid", "UID", "GID", "keys", "prefix", "check_cmd", "reload_cmd",
-			"check_cmd_timeout", "reload_cmd_timeout", "min_reload_interval", "output_format", "debounce", "make_directories",
-		}
-		if !slices.Contains(known, key) {
-			t.miss("%s has no counterpart: %v", key, m[key])
-		}
+	for _, key := range unknown(m, "src", "dest", "dst", "mode", "owner", "group", "uid", "gid", "UID", "GID", "keys", "prefix", "check_cmd", "reload_cmd",
+		"check_cmd_timeout", "reload_cmd_timeout", "min_reload_interval", "output_format", "debounce", "make_directories") {
+		t.miss("%s has no counterpart: %v", key, m[key])
 	}
 	data, err := read(t.source)
 	if err != nil {
@@ -169,8 +164,10 @@ func deep(prefix, path string) bool {
 func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	name := list[i].text
 	arg := next(list, i)
-	if def, ok := w.defs[textAt(list, arg)]; ok && slices.Contains([]string{"getv", "get", "gets", "getvs", "ls", "lsdir", "exists"}, name) {
-		list = slices.Concat(list[:arg], def, list[arg+1:])
+	if arg < len(list) && slices.Contains([]string{"getv", "get", "gets", "getvs", "ls", "lsdir", "exists"}, name) {
+		if def, ok := w.defs[list[arg].text]; ok {
+			list = slices.Concat(list[:arg], def, list[arg+1:])
+		}
 	}
 	end := argument(list, arg)
 	second := next(list, end-1)
@@ -266,13 +263,6 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		return nil, "no counterpart of " + name
 	}
 	return list, ""
-}
-
-func textAt(list []token, i int) string {
-	if i < len(list) {
-		return list[i].text
-	}
-	return ""
 }
 
 // replaced translates replace TEXT OLD NEW -1.

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 	}
 	c := ctFile{r: r, read: read, left: "{{", right: "}}"}
 	if d := first(m["default_delimiters"]); d != nil {
-		c.left, c.right = orText(d["left"], c.left), orText(d["right"], c.right)
+		c.left, c.right = cmp.Or(text(d["left"]), c.left), cmp.Or(text(d["right"]), c.right)
 	}
 	c.min, c.max = wait(m["wait"])
 	for _, b := range blocks(m["template"]) {
@@ -109,7 +110,7 @@ type ctFile struct {
 }
 
 func (c *ctFile) template(m map[string]any) {
-	t := &Template{dest: text(m["destination"]), owner: orText(m["user"], id(m["uid"])), group: orText(m["group"], id(m["gid"])), source: text(m["source"])}
+	t := &Template{dest: text(m["destination"]), owner: cmp.Or(text(m["user"]), id(m["uid"])), group: cmp.Or(text(m["group"]), id(m["gid"])), source: text(m["source"])}
 	t.missingOK = text(m["error_on_missing_key"]) != "true"
 	t.backup = text(m["backup"]) == "true"
 	if p, ok := m["perms"].(int); ok {
@@ -123,20 +124,16 @@ func (c *ctFile) template(m map[string]any) {
 	}
 	t.reload, t.reloadTimeout = ctCommand(m["command"]), text(m["command_timeout"])
 	if e := first(m["exec"]); e != nil && text(e["enabled"]) != "false" {
-		t.reload, t.reloadTimeout = ctCommand(e["command"]), orText(e["timeout"], t.reloadTimeout)
+		t.reload, t.reloadTimeout = ctCommand(e["command"]), cmp.Or(text(e["timeout"]), t.reloadTimeout)
 		t.reloadEnv = ctEnv(first(e["env"]), t.miss)
-		for _, key := range sorted(e) {
-			if !slices.Contains([]string{"command", "timeout", "env", "enabled"}, key) {
-				t.miss("%s of exec has no counterpart in a reload block", key)
-			}
+		for _, key := range unknown(e, "command", "timeout", "env", "enabled") {
+			t.miss("%s of exec has no counterpart in a reload block", key)
 		}
 	}
 	t.createDirs = text(m["create_dest_dirs"]) != "false" // the default there
 	c.r.add(t)
-	for _, key := range sorted(m) {
-		if !slices.Contains(ctTemplate, key) {
-			t.miss("%s has no counterpart: %v", key, m[key])
-		}
+	for _, key := range unknown(m, ctTemplate...) {
+		t.miss("%s has no counterpart: %v", key, m[key])
 	}
 	source := text(m["contents"])
 	if t.source != "" {
@@ -148,20 +145,18 @@ func (c *ctFile) template(m map[string]any) {
 		source = string(data)
 	}
 	d := ctDialect
-	d.left, d.right = orText(m["left_delimiter"], c.left), orText(m["right_delimiter"], c.right)
+	d.left, d.right = cmp.Or(text(m["left_delimiter"]), c.left), cmp.Or(text(m["right_delimiter"]), c.right)
 	c.r.translateText(t, source, d)
 }
 
 func (c *ctFile) exec(m map[string]any) {
-	p := &program{command: ctCommand(m["command"]), signal: text(m["reload_signal"]), splay: text(m["splay"]), kill: text(m["kill_timeout"]), killSignal: orText(m["kill_signal"], "SIGINT")}
+	p := &program{command: ctCommand(m["command"]), signal: text(m["reload_signal"]), splay: text(m["splay"]), kill: text(m["kill_timeout"]), killSignal: cmp.Or(text(m["kill_signal"]), "SIGINT")}
 	if p.command == nil || text(m["enabled"]) == "false" {
 		return
 	}
 	p.env = ctEnv(first(m["env"]), c.r.miss)
-	for _, key := range sorted(m) {
-		if !slices.Contains([]string{"command", "reload_signal", "splay", "kill_timeout", "kill_signal", "enabled", "env"}, key) {
-			c.r.miss("%s of exec has no counterpart", key)
-		}
+	for _, key := range unknown(m, "command", "reload_signal", "splay", "kill_timeout", "kill_signal", "enabled", "env") {
+		c.r.miss("%s of exec has no counterpart", key)
 	}
 	c.r.program = p
 }
@@ -216,9 +211,9 @@ func ctCommand(v any) []string {
 	if l, ok := v.([]any); ok && len(l) > 1 {
 		var args []string
 		for _, a := range l {
-			args = append(args, text(a))
+			args = append(args, quote(text(a)))
 		}
-		return list(args)
+		return args
 	} else if ok && len(l) == 1 {
 		v = l[0]
 	}

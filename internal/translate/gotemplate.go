@@ -50,17 +50,6 @@ func (w *rewriter) dot() shape {
 
 var keywords = []string{"if", "else", "end", "range", "with", "define", "block", "template", "break", "continue", "nil", "true", "false"}
 
-// known reports whether a template of ours can call the function.
-func known(name string) bool {
-	builtin := []string{
-		"and", "or", "not", "len", "index", "slice", "print", "printf", "println", "html", "js", "urlquery", "call",
-		"eq", "ne", "lt", "le", "gt", "ge",
-	}
-	return slices.Contains(builtin, name) || slices.ContainsFunc(template.Functions(), func(f template.Function) bool {
-		return f.Name == name || f.Alias == name
-	})
-}
-
 // translateText translates the text of a template. It goes over it twice: what
 // defined templates are called with is known when all has been seen.
 func (r *Result) translateText(t *Template, text string, d dialect) {
@@ -254,7 +243,7 @@ func (w *rewriter) translated(list []token, word string) ([]token, string) {
 			return nil, problem
 		}
 		list = out
-		if name := bare(list[i].text); list[i].kind == 'w' && !known(name) {
+		if name := bare(list[i].text); list[i].kind == 'w' && !slices.ContainsFunc(template.Functions(), func(f template.Function) bool { return f.Name == name || f.Alias == name }) {
 			return nil, "there is no function " + name
 		} else if list[i].kind == 'w' {
 			w.allow(name)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -54,10 +53,8 @@ func (r *Result) nerveService(name string, m map[string]any, instance string) {
 		r.lost++
 		notes = noted(notes, true, format, args)
 	}
-	for _, key := range sorted(m) {
-		if !slices.Contains(nerveKeys, key) {
-			miss("%s has no counterpart here", key)
-		}
+	for _, key := range unknown(m, nerveKeys...) {
+		miss("%s has no counterpart here", key)
 	}
 	if kind := text(m["reporter_type"]); kind != "" && kind != "zookeeper" {
 		miss("the reporter %s is not ZooKeeper", kind)
@@ -87,12 +84,10 @@ func (r *Result) nerveService(name string, m map[string]any, instance string) {
 
 // nerveCheck is one check.
 func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval string, miss func(string, ...any)) {
-	for _, key := range sorted(c) {
-		if !slices.Contains([]string{"type", "host", "port", "uri", "ssl", "timeout", "rise", "fall", "name"}, key) {
-			miss("%s of a check has no counterpart here", key)
-		}
+	for _, key := range unknown(c, "type", "host", "port", "uri", "ssl", "timeout", "rise", "fall", "name") {
+		miss("%s of a check has no counterpart here", key)
 	}
-	at := net.JoinHostPort(orText(c["host"], cmp.Or(host, "127.0.0.1")), orText(c["port"], port))
+	at := net.JoinHostPort(cmp.Or(text(c["host"]), host, "127.0.0.1"), cmp.Or(text(c["port"]), port))
 	kind, tls := text(c["type"]), ""
 	switch kind {
 	case "http":
@@ -123,5 +118,5 @@ func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval strin
 	}
 	line(b, "interval", every)
 	line(b, "timeout", timeout)
-	fmt.Fprintf(b, "rise = %s\nfall = %s\n%s}\n", orText(c["rise"], "1"), orText(c["fall"], "1"), tls)
+	fmt.Fprintf(b, "rise = %s\nfall = %s\n%s}\n", cmp.Or(text(c["rise"]), "1"), cmp.Or(text(c["fall"]), "1"), tls)
 }

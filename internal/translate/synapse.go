@@ -40,7 +40,7 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 		s.service(name, first(list[name]))
 	}
 	if top != nil && text(top["do_writes"]) != "false" {
-		t := &Template{dest: orText(top["config_file_path"], "/etc/haproxy/haproxy.cfg"), Text: s.text.String()}
+		t := &Template{dest: cmp.Or(text(top["config_file_path"]), "/etc/haproxy/haproxy.cfg"), Text: s.text.String()}
 		if text(top["do_reloads"]) != "false" {
 			t.reload = command(text(top["reload_command"]), nil)
 		}
@@ -171,15 +171,11 @@ func (s *synapse) base(m map[string]any) {
 func (s *synapse) service(name string, m map[string]any) {
 	d, h := first(m["discovery"]), first(m["haproxy"])
 	miss := s.r.miss
-	for _, key := range sorted(m) {
-		if !slices.Contains([]string{"discovery", "haproxy", "default_servers", "use_previous_backends", "keep_default_servers"}, key) {
-			miss("%s of service %s has no counterpart here", key, name)
-		}
+	for _, key := range unknown(m, "discovery", "haproxy", "default_servers", "use_previous_backends", "keep_default_servers") {
+		miss("%s of service %s has no counterpart here", key, name)
 	}
-	for _, key := range sorted(d) {
-		if !slices.Contains([]string{"method", "hosts", "path", "discovery_jitter"}, key) {
-			miss("%s of the discovery of %s has no counterpart here", key, name)
-		}
+	for _, key := range unknown(d, "method", "hosts", "path", "discovery_jitter") {
+		miss("%s of the discovery of %s has no counterpart here", key, name)
 	}
 	if method := text(d["method"]); method != "zookeeper" {
 		miss("service %s is found by %s, not by ZooKeeper", name, cmp.Or(method, "nothing"))
@@ -198,12 +194,10 @@ func (s *synapse) service(name string, m map[string]any) {
 		miss("backend_order %s of %s: servers are in the order of their addresses", order, name)
 	}
 	hash := text(h["cookie_value_method"]) == "hash"
-	for _, key := range sorted(h) {
-		if !slices.Contains([]string{"port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method"}, key) {
-			miss("%s of the haproxy section of %s has no counterpart here", key, name)
-		}
+	for _, key := range unknown(h, "port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method") {
+		miss("%s of the haproxy section of %s has no counterpart here", key, name)
 	}
-	backend := orText(h["backend_name"], name)
+	backend := cmp.Or(text(h["backend_name"]), name)
 	s.text.WriteString("\n")
 	if port := text(h["port"]); port != "" {
 		bind := strings.TrimSpace("bind " + cmp.Or(text(h["bind_address"]), s.bind, "localhost") + ":" + port + " " + text(h["bind_options"]))

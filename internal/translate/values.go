@@ -36,6 +36,11 @@ func first(v any) map[string]any {
 
 func sorted(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
+// unknown are the keys that are not among the known ones, in order.
+func unknown(m map[string]any, known ...string) []string {
+	return slices.DeleteFunc(sorted(m), func(key string) bool { return slices.Contains(known, key) })
+}
+
 // text is a value as a text; empty for none.
 func text(v any) string {
 	switch x := v.(type) {
@@ -47,13 +52,6 @@ func text(v any) string {
 		return ""
 	}
 	return fmt.Sprint(v)
-}
-
-func orText(v any, def string) string {
-	if s := text(v); s != "" {
-		return s
-	}
-	return def
 }
 
 func texts(v any) []string {
