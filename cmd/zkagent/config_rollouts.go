@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
@@ -111,12 +110,4 @@ func printFleetPlan(console *term.Console, p *fleet.Answers) {
 }
 
 // someHosts are the first of the hosts.
-func someHosts(ids []string) string { return firstOf(ids, 5) }
-
-// firstOf lists at most so many of the words.
-func firstOf(words []string, most int) string {
-	if len(words) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
-	}
-	return strings.Join(words, ", ")
-}
+func someHosts(ids []string) string { return term.First(ids, 5) }

@@ -126,7 +126,7 @@ func haproxyDone(console *term.Console, b *haproxy.Backend) func(haproxy.Result,
 		}
 		console.Say("backend %s: %d servers take traffic, %d commands", b.Name, r.Ready, r.Commands)
 		if len(r.Left) > 0 {
-			console.Say("%d members have no slot or no address: %s", len(r.Left), firstOf(r.Left, 10))
+			console.Say("%d members have no slot or no address: %s", len(r.Left), term.First(r.Left, 10))
 		}
 	}
 }

@@ -189,14 +189,7 @@ func Problems(hosts []fleet.HostStatus) []*Problem {
 }
 
 // Names lists the first hosts of the problem.
-func (p *Problem) Names() string {
-	const most = 5
-	text := strings.Join(p.Hosts[:min(most, len(p.Hosts))], ", ")
-	if n := len(p.Hosts) - most; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
-}
+func (p *Problem) Names() string { return term.First(p.Hosts, 5) }
 
 // Verdict is the state of a fleet in one line: how many hosts have the worst health,
 // since when, and why.

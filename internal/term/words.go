@@ -39,6 +39,14 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// First lists at most so many of the words, and says how many more there are.
+func First(words []string, most int) string {
+	if len(words) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
+	}
+	return strings.Join(words, ", ")
+}
+
 // Age is how long ago something was, as people read it.
 func Age(t time.Time) string {
 	if t.IsZero() {

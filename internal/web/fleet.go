@@ -53,18 +53,18 @@ const tallyShown = 4
 type fleetView struct {
 	Fleet
 
-	Verdict                    show.Verdict
-	Problems                   []*show.Problem
-	Rows                       []fleetRow
-	Services                   []*show.ServiceGroup
-	Rollouts                   []rolloutView // that are not over
-	Sparks                     []spark
-	Live, Held                 int
-	Healths                    []show.HealthCount // that occur, the worst first
-	FirstHeld                  string
-	Program, Versions, Leaders string
+	Verdict                   show.Verdict
+	Problems                  []*show.Problem
+	Rows                      []fleetRow
+	Services                  []*show.ServiceGroup
+	Rollouts                  []rolloutView // that are not over
+	Sparks                    []spark
+	Live, Held                int
+	Healths                   []show.HealthCount // that occur, the worst first
+	Programs, Versions, Holds tally
+	Leaders                   string
 
-	programs, versions, leads, holds tally
+	leads []string
 }
 
 // tally counts how often words occur.
@@ -117,7 +117,7 @@ func (s *Server) fleetPage(r *http.Request, _ *show.Status) any {
 func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 	v := fleetView{
 		Fleet: f, Healths: show.Healths(f.Hosts), Services: show.ServiceGroups(show.Services(f.Hosts)), Problems: show.Problems(f.Hosts),
-		programs: tally{}, versions: tally{}, leads: tally{}, holds: tally{},
+		Programs: tally{}, Versions: tally{}, Holds: tally{},
 	}
 	v.Verdict = show.VerdictOf(f.Hosts, v.Problems)
 	for i := range v.Hosts {
@@ -127,9 +127,8 @@ func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 			v.count(h)
 		}
 	}
-	v.FirstHeld = v.holds.String()
-	v.Program, v.Versions = v.programs.String(), cmp.Or(v.versions.String(), "–")
-	v.Leaders = cmp.Or(firstWords(slices.Sorted(maps.Keys(v.leads))), "–")
+	slices.Sort(v.leads)
+	v.Leaders = cmp.Or(firstWords(slices.Compact(v.leads)), "–")
 	return v
 }
 
@@ -137,16 +136,16 @@ func (v *fleetView) count(h *fleet.HostStatus) {
 	v.Live++
 	v.Held += len(h.Holds)
 	for _, name := range h.Holds {
-		v.holds[fleet.Clip(name, 40)]++
+		v.Holds[fleet.Clip(name, 40)]++
 	}
 	if h.Version != "" {
-		v.programs[fleet.Clip(h.Version, 40)]++
+		v.Programs[fleet.Clip(h.Version, 40)]++
 	}
 	for name, use := range h.Configs {
-		v.versions[fmt.Sprintf("%s v%d", fleet.Clip(name, 40), use.Accepted)]++
+		v.Versions[fmt.Sprintf("%s v%d", fleet.Clip(name, 40), use.Accepted)]++
 	}
 	for _, name := range h.Leads {
-		v.leads[fleet.Clip(name, 40)+": "+fleet.Clip(h.ID, 60)]++
+		v.leads = append(v.leads, fleet.Clip(name, 40)+": "+fleet.Clip(h.ID, 60))
 	}
 }
 
@@ -173,9 +172,7 @@ type hostView struct {
 
 	Fleet    Fleet
 	Row      fleetRow
-	Files    []fileRow
 	Services []show.Service
-	More     []string // what the record left out
 }
 
 // plainID is an id that a shell takes as one word.
@@ -183,9 +180,6 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
 
 // Plain reports whether the id can stand in a command that people copy.
 func (v hostView) Plain() bool { return plainID.MatchString(v.ID) }
-
-// fileRow is the state of one template.
-type fileRow struct{ Name, State string }
 
 // hostPage is the address of a host's page.
 func hostPage(id string) string { return "/hosts/" + url.PathEscape(id) }
@@ -201,13 +195,6 @@ func (s *Server) serveHost(w http.ResponseWriter, r *http.Request) {
 	}
 	h := f.Hosts[i]
 	s.servePage(w, pageSection{r.URL.EscapedPath(), "Host " + fleet.Clip(h.ID, 100), "host"}, func(*show.Status) any {
-		v := hostView{HostStatus: h, Fleet: f, Row: rowOf(&h, time.Now(), f.Error != "", false), Services: show.Services(f.Hosts[i : i+1])}
-		for _, name := range slices.Sorted(maps.Keys(h.Files)) {
-			v.Files = append(v.Files, fileRow{name, h.Files[name]})
-		}
-		for _, field := range slices.Sorted(maps.Keys(h.More)) {
-			v.More = append(v.More, fmt.Sprintf("%d %s", h.More[field], fleet.Clip(field, 20)))
-		}
-		return v
+		return hostView{HostStatus: h, Fleet: f, Row: rowOf(&h, time.Now(), f.Error != "", false), Services: show.Services(f.Hosts[i : i+1])}
 	})
 }

@@ -129,21 +129,8 @@ const maxBlamePage = 2000
 // blamePage is the body of the page of one template: its files, each line with where
 // it comes from.
 type blamePage struct {
-	Files []blameFile
+	Files []*blame.File
 	Fault string
-}
-
-type blameFile struct {
-	*blame.File
-
-	Rows []blameRow
-}
-
-type blameRow struct {
-	blame.Line
-
-	From    []string
-	Because []string
 }
 
 // serveBlamePage shows where the lines of a template's files come from. It has the
@@ -157,35 +144,17 @@ func (s *Server) serveBlamePage(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), previewLimit)
 		defer cancel()
 		files, err := s.Source.Blame(ctx, blame.Query{Name: r.PathValue("name"), To: maxBlamePage})
-		var p blamePage
+		p := blamePage{Files: files}
 		if err != nil {
 			p.Fault = err.Error()
 		}
 		for _, f := range files {
-			p.Files = append(p.Files, blameFile{f, rowsOf(f)})
+			if !readableByAll(f.Path) {
+				f.Lines, f.Notes = nil, append(f.Notes, "the page shows only what everybody may read: `zkagent blame FILE` shows it")
+			}
 		}
 		return p
 	})
-}
-
-// rowsOf are the lines of a file that everybody may read.
-func rowsOf(f *blame.File) []blameRow {
-	if !readableByAll(f.Path) {
-		f.Notes = append(f.Notes, "the page shows only what everybody may read: `zkagent blame FILE` shows it")
-		return nil
-	}
-	var rows []blameRow
-	for _, l := range f.Lines {
-		row := blameRow{Line: l}
-		for _, n := range l.Values {
-			row.From = append(row.From, f.Values[n].Words())
-		}
-		for _, r := range l.Because {
-			row.Because = append(row.Because, f.Reason(r))
-		}
-		rows = append(rows, row)
-	}
-	return rows
 }
 
 // readableByAll reports whether every user of the host may read a file.
