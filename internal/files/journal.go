@@ -126,30 +126,16 @@ func (tx *Tx) forget() error {
 	name := filepath.Join(tx.cfg.StateDir, journalName(tx.cfg.Bundle))
 	err := tx.cfg.FS.do("remove", name, func() error { return os.Remove(name) })
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = tx.settleForget()
+		err = nil
+		if tx.durable { // A journal that comes back after a crash of the host would undo later changes.
+			err = tx.cfg.inStateDir((*directory).sync)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("remove the journal of bundle %s: %w", tx.cfg.Bundle, err)
 	}
 	tx.phase = ""
 	return nil
-}
-
-// settleForget makes the removal of a durable journal durable: one that comes
-// back after a crash of the host would undo later changes.
-func (tx *Tx) settleForget() error {
-	if !tx.durable {
-		return nil
-	}
-	d, err := openDirectory(tx.cfg.FS, tx.cfg.StateDir, SymlinkFollow)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer d.close()
-	return d.sync()
 }
 
 // readJournals returns the journals in the state directory by their paths, and
@@ -268,10 +254,13 @@ func Unfinished(cfg TxConfig) ([]string, error) {
 		}
 		errs = append(errs, journalError(name, err))
 	}
-	return list, errors.Join(append(errs, sweepCopies(cfg))...)
+	return list, errors.Join(append(errs, cfg.inStateDir(func(d *directory) error {
+		return d.sweep(func(string) bool { return true }, journaled(cfg.StateDir))
+	}))...)
 }
 
-func sweepCopies(cfg TxConfig) error {
+// inStateDir calls fn with the state directory, if there is one.
+func (cfg TxConfig) inStateDir(fn func(d *directory) error) error {
 	d, err := openDirectory(cfg.FS, cfg.StateDir, SymlinkFollow)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -280,7 +269,7 @@ func sweepCopies(cfg TxConfig) error {
 		return err
 	}
 	defer d.close()
-	return d.sweep(func(string) bool { return true }, journaled(cfg.StateDir))
+	return fn(d)
 }
 
 // recover makes the files all new or all old.

@@ -231,3 +231,10 @@ func TestConfd_Values(t *testing.T) {
 		}
 	}
 }
+
+// Notes are what somebody has to look at, in order.
+func (r *Result) Notes() []string {
+	var list []string
+	r.EachNote(func(text string, _ bool) { list = append(list, text) })
+	return list
+}

@@ -145,13 +145,6 @@ func (r *Result) Lost() int {
 	return n
 }
 
-// Notes are what somebody has to look at, in order.
-func (r *Result) Notes() []string {
-	var list []string
-	r.EachNote(func(text string, _ bool) { list = append(list, text) })
-	return list
-}
-
 // EachNote calls fn for each note, in order. Lost says that it is about something that
 // could not be translated.
 func (r *Result) EachNote(fn func(text string, lost bool)) {
