@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
@@ -66,17 +67,13 @@ func readEvents(ctx context.Context, console *term.Console, client *web.Client, 
 	if !follow || seq == 0 && err != nil {
 		return err
 	}
-	ticker := time.NewTicker(againEvery)
-	defer ticker.Stop()
 	reported := false
 	for failed == nil {
 		if !reported {
 			console.Say("the agent has gone; waiting for it")
 		}
-		select {
-		case <-ctx.Done():
+		if !pace.Sleep(ctx, againEvery) {
 			return context.Cause(ctx)
-		case <-ticker.C:
 		}
 		before := seq
 		_ = read() // on any error, try again

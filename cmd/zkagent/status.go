@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
@@ -74,15 +75,11 @@ func watchStatus(ctx context.Context, g *globals) error {
 
 // repeated draws now and every two seconds, until draw fails or ctx ends.
 func repeated(ctx context.Context, draw func() error) error {
-	ticker := time.NewTicker(2 * time.Second)
-	defer ticker.Stop()
 	for {
 		if err := draw(); err != nil {
 			return err
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
+		if !pace.Sleep(ctx, 2*time.Second) {
 			return context.Cause(ctx)
 		}
 	}

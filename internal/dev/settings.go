@@ -346,11 +346,7 @@ func plant(ctx context.Context, s *session.Session, cfg *agent.Config, files map
 		trees[root][strings.TrimPrefix(path, root+"/")] = data
 	}
 	for root, keys := range trees {
-		layout := layouts[root]
-		if layout == "auto" {
-			layout = ""
-		}
-		_, err := fleet.Publish(ctx, s, fleet.PublishConfig{Path: root, Layout: layout, Keys: keys, Message: why, Author: "zkagent dev", Force: true})
+		_, err := fleet.Publish(ctx, s, fleet.PublishConfig{Path: root, Layout: layouts[root], Keys: keys, Message: why, Author: "zkagent dev", Force: true})
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -92,10 +93,7 @@ func (h *Host) Reason() (string, <-chan struct{}) {
 	if !h.on() {
 		return "", h.changed
 	}
-	if h.now.Reason == "" {
-		return "no reason given", h.changed
-	}
-	return h.now.Reason, h.changed
+	return cmp.Or(h.now.Reason, "no reason given"), h.changed
 }
 
 // on reports whether it is on now. h.mu is held.

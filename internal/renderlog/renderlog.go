@@ -252,61 +252,29 @@ func changeWords(a, b view.Update) string {
 	return ""
 }
 
-// memberWords says which members joined and left. It walks along both lists, which are
-// sorted, and compares by znode only what stands in one of them.
+// memberWords says which members joined (+), left (-) and changed (~).
 func memberWords(old, now []view.Member) string {
-	gone := map[string]*view.Member{}
-	var left, came []*view.Member
-	for len(old) > 0 || len(now) > 0 {
-		order := 0
-		switch {
-		case len(old) == 0:
-			order = 1
-		case len(now) == 0:
-			order = -1
-		default:
-			order = view.CompareMembers(old[0], now[0])
-		}
-		if order != 0 || !old[0].Equal(now[0]) {
-			if order <= 0 {
-				left, gone[old[0].Znode] = append(left, &old[0]), &old[0]
-			}
-			if order >= 0 {
-				came = append(came, &now[0])
-			}
-		}
-		if order <= 0 {
-			old = old[1:]
-		}
-		if order >= 0 {
-			now = now[1:]
-		}
+	gone := make(map[string]*view.Member, len(old))
+	for i := range old {
+		gone[old[i].Znode] = &old[i]
 	}
-	is := make(map[string]bool, len(came))
-	for _, m := range came {
-		is[m.Znode] = true
-	}
-	var text string
-	n := 0
-	add := func(sign string, m *view.Member) {
-		const most = 10
-		if n++; n <= most {
-			text += " " + sign + m.Address()
-		}
-	}
-	for _, m := range left {
-		if !is[m.Znode] {
-			add("-", m)
-		}
-	}
-	for _, m := range came {
-		was := gone[m.Znode]
-		switch {
+	var came, words []string
+	for i := range now {
+		m := &now[i]
+		switch was := gone[m.Znode]; {
 		case was == nil:
-			add("+", m)
+			came = append(came, " +"+m.Address())
 		case !was.Equal(*m):
-			add("~", m)
+			came = append(came, " ~"+m.Address())
+		}
+		delete(gone, m.Znode)
+	}
+	for _, m := range old {
+		if gone[m.Znode] != nil {
+			words = append(words, " -"+m.Address())
 		}
 	}
-	return fmt.Sprintf(": %s,%s", term.Count(n, "member"), text)
+	words = append(words, came...)
+	const most = 10
+	return fmt.Sprintf(": %s,%s", term.Count(len(words), "member"), strings.Join(words[:min(len(words), most)], ""))
 }

@@ -82,17 +82,15 @@ func (r *testRun) test(ctx context.Context, c *testCase, update bool) (Result, e
 		return Result{}, err
 	}
 	v = r.onEmpty(v)
-	t, b, err := r.template(c)
-	if b != nil && err == nil {
-		if msg := r.destination(c, b, v); msg != "" {
-			return Result{Error: msg}, nil
-		}
-	}
+	t, b, tc, err := r.template(c)
 	var data []byte
 	if err == nil {
-		var each *template.Each
-		if each, err = r.element(c, b, &v); err != nil {
-			return Result{}, err
+		each, bad := r.element(c, b, &v)
+		if bad == nil {
+			bad = r.destination(c, tc, each)
+		}
+		if bad != nil {
+			return Result{}, bad
 		}
 		data, err = t.Render(ctx, &v, each)
 	}
@@ -188,7 +186,7 @@ func (r *testRun) compare(c *testCase, want, got []byte, update bool) (Result, e
 
 // template finds and parses the template of a test; the bundle is nil for one
 // that is not of the settings.
-func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, error) {
+func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, *apply.FileConfig, error) {
 	env := maps.Clone(r.file.Env)
 	if env == nil {
 		env = map[string]string{}
@@ -208,14 +206,14 @@ func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, erro
 	if c.Template != "" {
 		var err error
 		if b, tc, err = r.find(c.Template); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	mine := *tc
 	mine.LookupEnv = lookup(env)
 	text, err := mine.Text()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	cfg := mine.Template(text)
 	now := r.file.Now
@@ -224,7 +222,7 @@ func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, erro
 	}
 	at, err := time.Parse(time.RFC3339, cmp.Or(now, defaultNow))
 	if err != nil {
-		return nil, nil, fmt.Errorf("now: %w", err)
+		return nil, nil, nil, fmt.Errorf("now: %w", err)
 	}
 	cfg.Now = func() time.Time { return at }
 	cfg.Sockaddr = func(expression string) (string, error) {
@@ -237,7 +235,7 @@ func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, erro
 	}
 	cfg.Coverage = r.cover.of(tc)
 	t, err := template.Parse(cfg)
-	return t, b, err
+	return t, b, tc, err
 }
 
 // defaultNow is what timestamp gives in a test that does not say it.
@@ -284,26 +282,14 @@ func (r *testRun) element(c *testCase, b *apply.Config, v *view.View) (*template
 	return nil, fmt.Errorf("each: %s of the data has no element %q", b.ForEach, c.Each)
 }
 
-// destination checks where the file would be written; it returns what is
-// wrong.
-func (r *testRun) destination(c *testCase, b *apply.Config, v view.View) string {
+// destination checks where the file would be written.
+func (r *testRun) destination(c *testCase, tc *apply.FileConfig, e *template.Each) error {
 	if c.WantDestination == "" {
-		return ""
-	}
-	_, tc, err := r.find(c.Template)
-	if err != nil {
-		return err.Error()
-	}
-	e, err := r.element(c, b, &v)
-	if err != nil {
-		return err.Error()
+		return nil
 	}
 	got, err := tc.Path(e)
-	if err != nil {
-		return err.Error()
+	if want := filepath.Clean(r.file.at(c.WantDestination)); err == nil && got != want {
+		err = fmt.Errorf("got destination %s, want %s", got, want)
 	}
-	if want := filepath.Clean(r.file.at(c.WantDestination)); got != want {
-		return fmt.Sprintf("got destination %s, want %s", got, want)
-	}
-	return ""
+	return err
 }

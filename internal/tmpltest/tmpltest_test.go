@@ -64,6 +64,10 @@ tests:
   - name: wrong
     contents: a
     want: b
+  - name: elsewhere
+    template: api
+    want_destination: /tmp/other
+    want: "[]"
 `,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -84,13 +88,17 @@ tests:
 			if r.OK || !strings.Contains(r.Error, "web_test.yaml:31: ") {
 				t.Errorf("%s: %+v", r.Name, r)
 			}
+		case "elsewhere":
+			if r.OK || !strings.Contains(r.Error, "got destination /tmp/api, want /tmp/other") {
+				t.Errorf("%s: %+v", r.Name, r)
+			}
 		default:
 			if !r.OK {
 				t.Errorf("%s: %s\n%s", r.Name, r.Error, r.Diff)
 			}
 		}
 	}
-	if len(results) != 8 {
+	if len(results) != 9 {
 		t.Errorf("got %d results", len(results))
 	}
 }

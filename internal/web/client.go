@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/show"
 )
 
@@ -151,17 +152,10 @@ func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(eve
 
 // WaitGone waits until no agent listens on the socket any more.
 func (c *Client) WaitGone(ctx context.Context) error {
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		err := c.Get(ctx, "/healthz", nil)
-		if errors.Is(err, ErrNoAgent) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
+	for !errors.Is(c.Get(ctx, "/healthz", nil), ErrNoAgent) {
+		if !pace.Sleep(ctx, 50*time.Millisecond) {
 			return context.Cause(ctx)
-		case <-again.C:
 		}
 	}
+	return nil
 }
