@@ -22,6 +22,7 @@ var listFunctions = map[string]any{
 	"containsNone":   containsSome(true, false),
 	"containsNotAll": containsSome(false, true),
 	"loop":           loop,
+	"sortByLength":   sortByLength,
 	// Members without the label are under the empty text.
 	"byLabel": func(label string, members []view.Member) map[string][]view.Member {
 		return grouped(members, func(m view.Member) []string { return []string{m.Labels[label]} })
@@ -184,6 +185,26 @@ func metaPart(label string, member view.Member) (string, error) {
 		return "", failf(nil, "", "byMeta: label %q of member %q is not an integer", name, member.ID)
 	}
 	return fmt.Sprintf("%05d", n), nil
+}
+
+// sortByLength sorts texts by how long they are, and pairs by how long their paths are.
+func sortByLength(list any) ([]any, error) {
+	l := reflect.ValueOf(list)
+	if l.Kind() != reflect.Slice {
+		return nil, failf(nil, "", "sortByLength of %T, which is no list", list)
+	}
+	sorted := make([]any, l.Len())
+	for i := range sorted {
+		sorted[i] = l.Index(i).Interface()
+	}
+	length := func(v any) int {
+		if p, ok := v.(Pair); ok {
+			return len(p.Path)
+		}
+		return len(fmt.Sprint(v))
+	}
+	slices.SortFunc(sorted, func(a, b any) int { return length(a) - length(b) })
+	return sorted, nil
 }
 
 // sortedKeys and sortedValues replace functions of sprig that depend on the

@@ -30,7 +30,7 @@ func TestImport_Shapes(t *testing.T) {
 		"confd-nginx":           {"", 1, []string{`path   = "/myapp"`, `chroot  = "/production"`, `(keys (byKey (tree`, `\"$1\"`}},
 		"confd-plain":           {"", 0, []string{`keyOrAbsent "app/url" "http://localhost"`, `keyExists "app/debug"`, `staged`}},
 		"remco-main":            {"config.toml", 1, []string{`keyOrAbsent "global/maxconn" "100"`, `import: telemetry`, `kill_timeout = "10s"`}},
-		"remco-resource":        {"app.toml", 1, []string{`servers = ["zk:2181"]`, `keys (explode (tree "a"))`, `import: not translated: {{ getv(printf(`}},
+		"remco-resource":        {"app.toml", 1, []string{`servers = ["zk:2181"]`, `keys (explode (tree "a"))`, `key (printf "a/%s" $d)`, `import: not translated: {% spaceless %}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := name[:strings.LastIndexByte(name, '-')]

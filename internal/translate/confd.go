@@ -72,7 +72,7 @@ func (r *Result) confdMain(m map[string]any) {
 }
 
 // file translates a template table of confd or remco.
-func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadFunc, at func(string) string, translate func(*Result, *Template, string, string, []string)) {
+func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadFunc, at func(string) string, translate func(*Result, *Template, string, dialect, ReadFunc)) {
 	t := &Template{dest: text(m["dest"]), mode: text(m["mode"]), owner: text(m["owner"]), group: text(m["group"]), source: at(text(m["src"]))}
 	if t.dest == "" {
 		t.dest = text(m["dst"])
@@ -99,12 +99,16 @@ func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadF
 		t.miss("the template could not be read and is not translated: %v", err)
 		return
 	}
-	translate(r, t, string(data), prefix, keys)
+	t.missingOK = true // a field that a parsed document does not have is no error there
+	translate(r, t, string(data), confdDialect(prefix, keys), read)
 }
 
-func confdText(r *Result, t *Template, source, prefix string, keys []string) {
-	t.missingOK = true // a field that a parsed document does not have is no error there
-	r.translateText(t, source, dialect{left: "{{", right: "}}", prefix: prefix, keys: keys, keyIsPath: true, lists: pairLists, call: confdCall, mapField: confdFields})
+func confdDialect(prefix string, keys []string) dialect {
+	return dialect{left: "{{", right: "}}", prefix: prefix, keys: keys, keyIsPath: true, lists: pairLists, call: confdCall, mapField: confdFields}
+}
+
+func confdText(r *Result, t *Template, source string, d dialect, _ ReadFunc) {
+	r.translateText(t, source, d)
 }
 
 // pairLists finds calls that give pairs of keys.
@@ -126,7 +130,7 @@ var swapped = map[string]string{
 
 // differs are functions of the same name that do something else here, or that
 // ask the host.
-var differs = []string{"seq", "lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs", "datetime", "sortByLength", "sortKVByLength"}
+var differs = []string{"lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs", "datetime"}
 
 // renamed are functions that have another name here.
 var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "map": "dict"}
@@ -164,9 +168,9 @@ func deep(prefix, path string) bool {
 func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	name := list[i].text
 	arg := next(list, i)
-	if arg < len(list) && slices.Contains([]string{"getv", "get", "gets", "getvs", "ls", "lsdir", "exists"}, name) {
-		if def, ok := w.defs[list[arg].text]; ok {
-			list = slices.Concat(list[:arg], def, list[arg+1:])
+	if arg < len(list) && (name == "gets" || name == "getvs") {
+		if def, ok := w.now().defs[list[arg].text]; ok {
+			list = slices.Concat(list[:arg], []token{{"(", 'o'}}, def, []token{{")", 'o'}}, list[arg+1:])
 		}
 	}
 	end := argument(list, arg)
@@ -178,6 +182,7 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		if problem != "" {
 			return nil, problem
 		}
+		end := argument(out, arg)
 		head := append(slices.Clone(out[:i]), token{before + fn + " ", 'o'})
 		if before == "" {
 			head[i] = token{fn, 'w'}
@@ -239,6 +244,18 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		return list, ""
 	case "replace":
 		return replaced(list, arg)
+	case "reverse": // confd knows the list of gets under another name than its own
+		if w.keyIsPath && strings.HasPrefix(joined(list[arg:end]), "(gets ") {
+			return slices.Concat(list[:i], list[arg:]), ""
+		}
+	case "seq":
+		last := callEnd(list, arg)
+		if words := arguments(list[min(arg, last):last]); len(words) == 2 {
+			return slices.Concat(list[:i], tokens("loop "+joined(words[0])+" (add 1 "+joined(words[1])+")"), list[last:]), ""
+		}
+		return nil, "seq of a piped value"
+	case "sortKVByLength":
+		list[i].text = "sortByLength"
 	case "atoi":
 		if s, ok := literal(list, arg); ok && s != "" {
 			list[i].text = "parseInt"
@@ -326,6 +343,22 @@ func swap(list []token, i int, to string) ([]token, string) {
 	swapped = append(swapped, list[endA:b]...)
 	swapped = append(swapped, list[a:endA]...)
 	return append(swapped, list[endB:]...), ""
+}
+
+// callEnd is the end of the call that has its arguments from there.
+func callEnd(list []token, i int) int {
+	for depth := 0; i < len(list); i++ {
+		switch list[i].text {
+		case "(":
+			depth++
+		case ")":
+			depth--
+		}
+		if depth < 0 || depth == 0 && list[i].text == "|" {
+			return i
+		}
+	}
+	return i
 }
 
 // argument is the end of the argument that begins at a token: a word, a

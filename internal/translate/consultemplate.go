@@ -251,61 +251,6 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 	return list, ""
 }
 
-// rename translates the argument that names a key or the keys below it. A
-// function changes what is literal of it, as the end of a pattern.
-func (w *rewriter) rename(list []token, arg int, what string, single bool, change func(string) (string, bool)) ([]token, string) {
-	if s, ok := literal(list, arg); ok {
-		if s, ok = change(s); !ok {
-			return nil, what + " of this pattern"
-		}
-		if !below(w.keys, s) {
-			return nil, what + " of " + quoteGo(s) + ", which is not below the keys of the resource: confd does not read it"
-		}
-		ref, problem := w.result.configOf(w.prefix, s, single)
-		list[arg].text = quoteGo(ref)
-		return list, problem
-	}
-	const computed = " of a name that is computed: its first element must be the name of a config block, as in printf \"CONFIG/%s\""
-	if arg < len(list) && list[arg].kind == 'w' && w.prefix == "" && single {
-		if base, field, _ := strings.Cut(list[arg].text, "."); field == "Path" || field == "Key" && w.keyIsPath {
-			if of := w.vars[base]; of.kind == pair || base == "" && w.dot().kind == pair {
-				return list, "" // of a pair: it begins with the config's name.
-			}
-		}
-	}
-	if arg >= len(list) || list[arg].text != "(" {
-		return nil, what + computed
-	}
-	fn := next(list, arg)
-	format := next(list, fn)
-	s, ok := literal(list, format)
-	end := closing(list, arg)
-	if fn >= end || list[fn].text != "printf" && list[fn].text != "print" || !ok {
-		return nil, what + computed
-	}
-	if list[fn].text == "printf" || next(list, format) >= end {
-		if s, ok = change(s); !ok {
-			return nil, what + " of this pattern"
-		}
-	} else if _, ok = change(""); !ok {
-		return nil, what + " of this pattern"
-	}
-	head, _, deep := strings.Cut(strings.TrimLeft(s, "/"), "/")
-	if w.prefix == "" && (!deep || head == "" || strings.Contains(head, "%")) {
-		return nil, what + computed
-	}
-	fixed, _, _ := strings.Cut(s, "%")
-	if !below(w.keys, fixed[:strings.LastIndexByte(fixed, '/')+1]) {
-		return nil, what + " of keys that may be outside of the keys of the resource: confd does not read them"
-	}
-	ref, problem := w.result.configOf(w.prefix, s, false)
-	if strings.HasSuffix(s, "/") {
-		ref += "/"
-	}
-	list[format].text = quoteGo(ref)
-	return list, problem
-}
-
 // serviceName translates the service that is asked for:
 // "tag.name?query@dc~near|filter", and a filter of its own.
 func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {

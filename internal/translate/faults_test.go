@@ -91,10 +91,10 @@ func TestShapes(t *testing.T) {
 	}
 	for _, in := range []string{
 		`{{ define "x" }}{{ .Key }}{{ end }}{{ range gets "/a/*" }}{{ template "x" (dict "p" .) }}{{ end }}`,
-		`{{ range reverse (gets "/a/*") }}{{ .Key }}{{ end }}`, `{{ $m := map "p" (gets "/a/*") }}{{ $m.p }}`,
+		`{{ $p := gets "/a/*" }}{{ range reverse $p }}{{ .Key }}{{ end }}`, `{{ $m := map "p" (gets "/a/*") }}{{ $m.p }}`,
 	} {
 		r, tmpl := newResult("x"), &Template{Name: "t"}
-		if confdText(r, tmpl, in, "", nil); tmpl.lost == 0 {
+		if confdText(r, tmpl, in, confdDialect("", nil), nil); tmpl.lost == 0 {
 			t.Errorf("%s\n got %s", in, tmpl.Text)
 		}
 	}
@@ -109,7 +109,7 @@ func TestKeysOutside(t *testing.T) {
 		`{{ getv "/app" }}`: true, // at the root
 	} {
 		tmpl := &Template{Name: "t"}
-		if confdText(newResult("x"), tmpl, in, "", []string{"/app"}); (tmpl.lost > 0) != lost {
+		if confdText(newResult("x"), tmpl, in, confdDialect("", []string{"/app"}), nil); (tmpl.lost > 0) != lost {
 			t.Errorf("%s: lost %d: %s", in, tmpl.lost, tmpl.Text)
 		}
 	}

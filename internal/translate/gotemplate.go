@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -31,21 +32,42 @@ type rewriter struct {
 
 	result *Result
 	tmpl   *Template
-	blocks []shape // what the dot is in each open block
-	vars   map[string]shape
-	defs   map[string][]token // what names of keys are computed from
-	calls  map[string]shape   // what defined templates are called with
-	listed bool               // it lists members or pairs somewhere
-	fields map[string]bool    // ID, Node: which of them it uses
-	at     string             // where the action is that is translated
+	scopes []scope          // of the open blocks; the first is that of the template
+	calls  map[string]shape // what defined templates are called with
+	listed bool             // it lists members or pairs somewhere
+	fields map[string]bool  // ID, Node: which of them it uses
+	at     string           // where the action is that is translated
+}
+
+// scope is what is known in a block.
+type scope struct {
+	dot  shape
+	vars map[string]shape
+	defs map[string][]token // the expressions that variables have, while they have them
+}
+
+// now is the scope of the innermost block.
+func (w *rewriter) now() *scope {
+	if len(w.scopes) == 0 {
+		w.scopes = []scope{{vars: map[string]shape{}, defs: map[string][]token{}}}
+	}
+	return &w.scopes[len(w.scopes)-1]
 }
 
 // dot is what the dot is now.
-func (w *rewriter) dot() shape {
-	if n := len(w.blocks); n > 0 {
-		return w.blocks[n-1]
+func (w *rewriter) dot() shape { return w.now().dot }
+
+// open begins a block, with the variables that are there.
+func (w *rewriter) open(dot shape) {
+	s := w.now()
+	w.scopes = append(w.scopes, scope{dot, maps.Clone(s.vars), maps.Clone(s.defs)})
+}
+
+// close ends the innermost block.
+func (w *rewriter) close() {
+	if n := len(w.scopes); n > 1 {
+		w.scopes = w.scopes[:n-1]
 	}
-	return shape{}
 }
 
 var keywords = []string{"if", "else", "end", "range", "with", "define", "block", "template", "break", "continue", "nil", "true", "false"}
@@ -61,7 +83,7 @@ func (r *Result) translateText(t *Template, text string, d dialect) {
 
 // text translates all actions.
 func (w *rewriter) text(text string) string {
-	w.vars, w.defs, w.blocks = map[string]shape{}, map[string][]token{}, nil
+	w.scopes = nil
 	var b strings.Builder
 	for _, s := range split(text, w.left, w.right) {
 		if !s.action {
@@ -96,9 +118,6 @@ func (s segment) wrap(action string) string {
 	return left + action + right
 }
 
-// assigned is a variable that a name of keys may be computed in.
-var assigned = regexp.MustCompile(`^(\$\w+)\s*:=\s*(printf?\s[^|()]*)$`)
-
 // lists finds calls that give members.
 var lists = regexp.MustCompile(`\bservices?\b`)
 
@@ -110,32 +129,23 @@ func (w *rewriter) action(text string) string {
 	}
 	list := unpiped(tokens(text))
 	word := list[0].text
-	if m := assigned.FindStringSubmatch(text); m != nil {
-		w.defs[m[1]] = append(append([]token{{"(", 'o'}}, tokens(m[2])...), token{")", 'o'})
-	}
 	switch word {
 	case "end":
-		if n := len(w.blocks); n > 0 {
-			w.blocks = w.blocks[:n-1]
-		}
+		w.close()
 		return text
 	case "else":
-		if n := len(w.blocks); n > 0 {
-			w.blocks[n-1] = shape{}
-			if n > 1 {
-				w.blocks[n-1] = w.blocks[n-2]
-			}
-		}
+		w.close()
+		w.open(w.dot())
 	}
 	w.called(list)
-	out, problem := w.translated(list, word)
+	out, problem := w.translated(slices.Clone(list), word)
 	if problem == "" {
-		problem = w.declare(tokens(joined(out)), word)
+		problem = w.declare(tokens(joined(out)), word, text)
 	}
 	if problem != "" {
 		w.tmpl.miss("%s: not translated: %s: {{ %s }}", w.at, problem, text)
 		if opens(word) {
-			w.blocks = append(w.blocks, shape{kind: someData})
+			w.open(shape{kind: someData})
 		}
 		return strings.TrimSpace(strings.TrimSpace(declares.FindString(text)) + " fail " + quoteGo("import: "+problem+": "+text))
 	}
@@ -254,7 +264,7 @@ func (w *rewriter) translated(list []token, word string) ([]token, string) {
 
 // declare opens the block of an action, and remembers what its variables are. It
 // returns what is wrong with what the action prints.
-func (w *rewriter) declare(list []token, word string) string {
+func (w *rewriter) declare(list []token, word, original string) string {
 	head := 0
 	if slices.Contains(keywords, word) && word != "nil" && word != "true" && word != "false" {
 		head = 1
@@ -291,32 +301,60 @@ func (w *rewriter) declare(list []token, word string) string {
 		elem = sh.element()
 	}
 	for _, name := range names {
-		if have, known := w.vars[name]; known && have.kind != elem.kind && (have.structure() || elem.structure()) && len(names) == 1 {
+		if have, known := w.now().vars[name]; known && have.kind != elem.kind && (have.structure() || elem.structure()) && len(names) == 1 {
 			return "the variable " + name + " is " + have.kind.String() + " and something else: use two names"
 		}
 	}
-	switch {
-	case word == "range" && len(names) == 2:
-		w.vars[names[0]], w.vars[names[1]] = shape{kind: someData}, elem
-	case len(names) > 0:
-		w.vars[names[len(names)-1]] = elem
+	outer := w.dot()
+	if opens(word) {
+		w.open(outer)
+	}
+	if len(names) == 2 {
+		w.variable(names[0], shape{kind: someData}, "")
+	}
+	if len(names) > 0 {
+		w.variable(names[len(names)-1], elem, original)
 	}
 	switch {
 	case opens(word):
-		dot := w.dot()
+		dot := outer
 		switch word {
 		case "range", "with":
 			dot = elem
 		case "define", "block":
 			dot = w.calledWith(list)
 		}
-		w.blocks = append(w.blocks, dot)
+		w.now().dot = dot
 	case word == "else with":
-		w.blocks[len(w.blocks)-1] = elem
+		w.now().dot = elem
 	case head == 0 && len(names) == 0 && sh.structure():
 		return "it prints " + sh.kind.String() + ", which look otherwise here"
 	}
 	return ""
+}
+
+// defined is a variable that gets a value by itself.
+var defined = regexp.MustCompile(`(?s)^(?:with\s+)?\$\w+\s*(:?=)\s*(.*)$`)
+
+// variable remembers what a variable is, and the expression that it is declared with.
+// Expressions with a variable of that name are not what they were.
+func (w *rewriter) variable(name string, sh shape, action string) {
+	m := defined.FindStringSubmatch(action)
+	from := len(w.scopes) - 1
+	if m != nil && m[1] == "=" {
+		from = 0
+	}
+	for _, s := range w.scopes[from:] {
+		if _, known := s.vars[name]; known || from > 0 || len(w.scopes) == 1 {
+			s.vars[name] = sh
+		}
+		maps.DeleteFunc(s.defs, func(of string, list []token) bool {
+			return of == name || slices.ContainsFunc(list, func(t token) bool { return bare(t.text) == name })
+		})
+	}
+	if m != nil && m[1] == ":=" {
+		w.now().defs[name] = tokens(m[2])
+	}
 }
 
 // allow notes what the functions of a template need.

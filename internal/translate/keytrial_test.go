@@ -42,10 +42,11 @@ func newKeyTrial(pieces []string) func(*rand.Rand, string) trial {
 		}
 		t.Template = text
 		if t.Prefix != "" {
+			below := map[string]string{}
 			for key, value := range t.Keys {
-				delete(t.Keys, key)
-				t.Keys[strings.TrimPrefix(t.Prefix, "/")+"/"+key] = value
+				below[strings.TrimPrefix(t.Prefix, "/")+"/"+key] = value
 			}
+			t.Keys = below
 		}
 		return t
 	}
@@ -77,4 +78,27 @@ var confdPieces = []string{
 }
 
 // remcoPieces are constructs of templates of remco.
-var remcoPieces = []string{}
+var remcoPieces = []string{
+	`{{ getv("KEY") }}`, `{{ getv("KEY", "d") }}`, `{% if exists("KEY") %}y{% else %}n{% endif %}`, `{{ exists("KEY") }}`, `{% with get("SET") as p %}{{ p.Key }}={{ p.Value }}{% endwith %}`,
+	`{% for p in gets("PAT") %}{{ p.Key }}={{ p.Value }};{% endfor %}`, `{% for v in getvs("PAT") %}{{ v }} {% endfor %}`, `{% for n in ls("DIR") %}{{ n }} {% empty %}none{% endfor %}`, `{% for n in lsdir("DIR") %}{{ n }} {% endfor %}`,
+	`{% for n in lsdir("/app/tree") %}{% if exists(printf("/app/tree/%s/v", n)) %}{{ getv(printf("/app/tree/%s/v", n)) }}{% endif %} {% endfor %}`, `{% for n in ls("/app/up") %}{{ getv("/app/up/" + n) }} {% endfor %}`,
+	`{% for p in gets("/app/up/*") %}{{ getv(p.Key) }} {{ p.Key|base }}{% endfor %}`, `{% for n in lsdir("/app/tree") %}{% for p in gets(printf("/app/tree/%s/*", n)) %}{{ p.Key|base }} {% endfor %}{% endfor %}`,
+	"{% for v in getvs(\"PAT\") %}\n  - {{ v }}\n{% endfor %}\nend", "  {% if exists(\"KEY\") %}\n a\n  {% elif true %}\n b\n  {% endif %}\nz", `{% for v in getvs("PAT") %}{{ forloop.Counter }}{{ forloop.Counter0 }}{% if forloop.First %}f{% endif %}{% if not forloop.Last %},{% endif %}{% endfor %}`,
+	`{% for v in ls("DIR") %}{{ forloop.Revcounter }}/{{ forloop.Revcounter0 }} {{ forloop.First }} {% endfor %}`, `{% for v in getvs("PAT") reversed %}{{ v }} {% endfor %}`, `{% for v in ls("DIR") sorted %}{{ v }} {% endfor %}`, `{% for v in getvs("/app/n/*") reversed sorted %}{{ v }} {% endfor %}`,
+	`{% for n in lsdir("/app") | sortByLength reversed %}{{ n }} {% endfor %}`, `{% for p in gets("/app/up/*") reversed %}{{ p.Key }} {% endfor %}`, `{% for v in getv("/app/list") | split:"," %}[{{ v }}]{% endfor %}`, `{{ getv("/app/list") | split:"," | join:"-" }}`,
+	`{% set x = getv("SET") %}{{ x }}{% set x = "b" %}{{ x|upper }}`, `{% set n = 0 %}{% for v in getvs("PAT") %}{% set n = n + 1 %}{{ n }} {% endfor %}{{ n }}`, `{% if exists("KEY") %}{% set x = "1" %}{% else %}{% set x = "2" %}{% endif %}{{ x }}`,
+	`{% set j = getv("/app/json") | parseJSON %}{{ j.a }} {{ j.s }} {{ j.t }} {{ j.f }} {{ j.n }} {{ j.none }} {{ j.d }}`, `{% set j = getv("/app/json") | parseJSON %}{% for v in j.l %}{{ v }},{% endfor %}{{ j.l.0 }}{{ j.l|length }}{{ j.s|length }}`,
+	`{% set j = getv("/app/json") | parseJSON %}{% for k in j.m sorted %}{{ k }}{% endfor %}`, `{% set j = getv("/app/json") | parseJSON %}{% for o in j.o %}{{ o.h }}:{{ o.p }} {% endfor %}`, `{% set j = getv("/app/yaml") | parseYAML %}{{ j.a }}{% for x in j.l %}{{ x }}{% endfor %}`,
+	`{% set j = getv("/app/json") | parseJSON %}{% for k, v in j.m sorted %}{{ k }}{{ v }}{% endfor %}`, `{% set j = getv("/app/json") | parseJSON %}{% if j.none %}y{% else %}n{% endif %}{% if j.t %}t{% endif %}{% if j.e %}e{% endif %}{{ j.none|default:"d" }}`,
+	`{% set j = getv("/app/json") | parseJSON %}{% if j.s == "x y" %}y{% endif %}{% if j.a == 1 %}one{% endif %}{% if j.none == "x" %}x{% endif %}{% if j.s != "q" %}z{% endif %}`, `{{ getv("/app/json") | parseJSON | mapValue:"s" }}`, `{{ getv("/app/json") | parseJSON | toJSON }}`,
+	`{{ getv("/app/list") | split:"," | index:"0" }}`, `{{ getv("SET")|upper|lower }}{{ "fOO bar"|title }}`, `{{ getv("SET")|length }}`, `{{ getv("KEY", "")|default:"none" }}`, `{{ getv("SET") | base64 }}`, `{{ "/a/b"|base }}{{ "/a/b"|dir }}`, `{{ getvs("PAT")|length }} {{ gets("PAT")|length }}`,
+	`{{ getv("SET")|cut:"," }}`, `{{ ls("DIR")|join:"," }}`, `{{ ls("DIR")|first }}{{ getvs("PAT")|last }}`, `{{ getvs("PAT") | toJSON }}`, `{{ replace(getv("SET"), "a", "b", -1) }}`, `{% if contains(getv("SET"), "a") %}y{% endif %}`, `{{ contains(getv("SET"), "a") }}`, `{{ getenv("ZKAGENT_NONE", "d") }}{{ getenv("ZKAGENT_NONE") }}`,
+	`{{ getv("/app/n/a")|parseInt }} {{ getv("/app/n/b")|integer + 2 }} {{ 7 / 2 }} {{ 7 % 2 }} {{ 2 * 3 - 1 }}`, `{{ "1.5"|parseFloat }} {{ 1.5 }} {{ 3.14159|floatformat:2 }}`, `{% if getv("/app/n/b")|parseInt > 5 %}y{% endif %}{% if 3 <= 2 %}n{% endif %}`, `{{ true }} {{ 1 == 1 }} {{ "a" == "a" }}`,
+	`{% if "a" == 1 %}y{% else %}n{% endif %}{% if getv("SET") == "shop" %}s{% endif %}`, `{% if exists("KEY") and exists("KEY") %}a{% endif %}{% if exists("KEY") or exists("KEY") %}o{% endif %}{% if not exists("KEY") %}n{% endif %}`, `{% if exists("KEY") && not exists("KEY") || true %}q{% endif %}`,
+	`{% if "a" in getv("SET") %}y{% endif %}{% if "b9" in ls("/app/up") %}u{% endif %}`, `{% set j = getv("/app/json") | parseJSON %}{% if "x" in j.l %}l{% endif %}{% if "k" in j.m %}m{% endif %}{% if "x" in j.s %}s{% endif %}`,
+	`{% macro m(a, b="z") %}<{{ a }}{{ b }}>{% endmacro %}{{ m("1") }}{{ m(getv("SET"), "y") }}`, "{% comment %} {{ nothing }} {% endcomment %}a{# b #}c", `{% verbatim %}{{ x }}{% endverbatim %}`, `{% autoescape off %}{{ getv("SET") }}{% endautoescape %}`, `{% with a="1" b=getv("SET") %}{{ a }}{{ b }}{% endwith %}`,
+	`{% ifequal getv("SET") "shop" %}y{% else %}n{% endifequal %}{% ifnotequal "a" "b" %}d{% endifnotequal %}`, `{{ exists("KEY")|yesno:"on,off" }}`, `{{ printf("%s-%d", getv("SET"), 5) }}`, `{{ "a" + "b" }}{{ "n" + 1 }}`, `{{ "abc"|ljust:5 }}|{{ "abc"|rjust:5 }}|`, `{{ 6|divisibleby:3 }}{{ 5|stringformat:"%03d" }}`,
+	`{% set m = createMap() %}{{ m.Set("a", "1") }}{{ m.Set("b", getv("SET")) }}{{ m | toJSON }}{{ m.Get("a") }}`, `{% set s = createSet() %}{{ s.Append("b") }}{{ s.Append("a") }}{{ s.Append("b") }}{% for x in s.SortedSet() %}{{ x }}{% endfor %}{{ s.Contains("a") }}`,
+	"{% for n in ls(\"DIR\") -%}\n {{ n }}\n{%- endfor %}|", `{% for v in getvs("PAT") %}{% set x = v %}{% endfor %}{% for v in ls("DIR") %}{% for w in getvs("PAT") %}{{ v }}{{ w }} {% endfor %}{% endfor %}`, `{% if exists("SET") %}{{ getv("SET") }}{% endif %}{{ "{{" }}{{ '}' }}`, `{{ gets("PAT") | toJSON }}`, `{{ getv("/app/json")|parseJSON|toYAML }}`,
+	`{% set j = getv("/app/json") | parseJSON %}{% for v in j.ns %}{{ v }} {% endfor %}{{ j.l|first }}{{ j.m.k|upper }}{{ j.a + 1 }}`, `{% for v in getvs("/app/none/*") %}{{ v }}{% empty %}-{% endfor %}`, `{% spaceless %} <a> </a> {% endspaceless %}`, `{{ getv("SET")|truncatechars:3 }}`,
+}

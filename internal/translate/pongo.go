@@ -1,68 +1,133 @@
 package translate
 
 import (
+	"fmt"
+	"maps"
 	"regexp"
-	"slices"
 	"strings"
 )
 
-// Templates of remco are pongo2's. What is translated is what most of them
-// hold: the key functions, loops over them, conditions on keys and variables,
-// and the filters that have a counterpart.
+// Templates of remco are pongo2's. They become templates of confd, whose functions have
+// the names of remco's, and these are translated as those of confd are.
 
 var (
 	pongoTag      = regexp.MustCompile(`(?s)\{\{-?(.*?)-?\}\}|\{%-?(.*?)-?%\}|\{#(.*?)#\}`)
 	commentAfter  = regexp.MustCompile(`(?s)(%\})(?:\{#.*?#\})+`)
 	commentBefore = regexp.MustCompile(`(?s)(?:\{#.*?#\})+(\{%)`)
-	pongoCall     = regexp.MustCompile(`^(getv|gets|getvs|exists|ls|lsdir|getenv)\(\s*("[^"]*"|'[^']*')\s*(?:,\s*("[^"]*"|'[^']*')\s*)?\)$`)
-	pongoVar      = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
-	pongoFor      = regexp.MustCompile(`^for\s+([A-Za-z_]\w*)\s+in\s+(.+)$`)
-	pongoSet      = regexp.MustCompile(`^set\s+([A-Za-z_]\w*)\s*=\s*(.+)$`)
-	pongoIf       = regexp.MustCompile(`^(if|elif)\s+(.+)$`)
-	pongoEqual    = regexp.MustCompile(`^(.+?)\s*(==|!=)\s*(.+)$`)
-	pongoString   = regexp.MustCompile(`^("[^"]*"|'[^']*'|\d+)$`)
-	pongoFilter   = map[string]string{
-		"upper": "toUpper", "lower": "toLower", "title": "title", "parseJSON": "parseJSON", "parseYAML": "parseYAML",
-		"toJSON": "toJSON", "toPrettyJSON": "toJSONPretty", "toYAML": "toYAML", "base64": "base64Encode", "length": "len",
-	}
 )
+
+// node is a piece of a template.
+type node struct {
+	text  string // plain, or the inside of a tag
+	whole string // a tag as it is written; empty for plain text
+	kind  byte   // t(ext), v(alue), s(tatement), c(omment)
+	at    string // where a tag is
+	trimL bool
+	trimR bool
+}
+
+// word is what a statement begins with.
+func (n node) word() string {
+	word, _, _ := strings.Cut(n.text, " ")
+	if n.kind != 's' {
+		return ""
+	}
+	return word
+}
+
+// variable is one of the template.
+type variable struct {
+	name string // in the result, with its sign
+	kind valueKind
+}
+
+// macro is a piece of a template with arguments.
+type macro struct {
+	args     []string
+	defaults map[string]string
+	body     []node
+}
 
 // pongo translates one template.
 type pongo struct {
-	r      *Result
-	t      *Template
-	prefix string
-	keys   []string               // below which the original reads; empty: everywhere
-	scope  []map[string]pongoKind // variables of the open blocks
+	*rewriter
+
+	out    strings.Builder
+	read   ReadFunc
+	scope  map[string]variable
+	loops  []variable           // the indexes of the open loops; the kind is that of the index
+	kinds  map[string]valueKind // of variables that are set more than once, from all of it
+	macros map[string]macro
+	depth  int
+	count  int // of names that are made
 }
 
-func remcoText(r *Result, t *Template, source, prefix string, keys []string) {
-	p := &pongo{r: r, t: t, prefix: prefix, keys: keys, scope: []map[string]pongoKind{{}}}
-	var b strings.Builder
-	at := 0
+// remcoText goes over a template until it knows of what kind each variable is.
+func remcoText(r *Result, t *Template, source string, d dialect, read ReadFunc) {
+	kinds := map[string]valueKind{}
+	calls := map[string]shape{}
+	for final := false; ; {
+		before := maps.Clone(kinds)
+		w := &rewriter{dialect: d, result: r, tmpl: &Template{source: t.source}, calls: calls, fields: map[string]bool{}, listed: true}
+		if final {
+			w.tmpl = t
+		}
+		p := &pongo{rewriter: w, read: read, scope: map[string]variable{}, kinds: kinds, macros: map[string]macro{}}
+		p.nodes(p.parsed(source))
+		if final {
+			t.Text = p.out.String()
+			return
+		}
+		final = maps.Equal(before, kinds)
+	}
+}
+
+// parsed splits a template into its pieces.
+func (p *pongo) parsed(source string) []node {
+	tags := tagPlaces(source)
 	source = trimmedBlocks(source)
+	var list []node
+	at := 0
 	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		b.WriteString(strings.ReplaceAll(source[at:m[0]], "{{", `{{ "{{" }}`))
-		whole := source[m[0]:m[1]]
+		list = append(list, node{kind: 't', text: source[at:m[0]]})
+		n := node{whole: source[m[0]:m[1]]}
 		at = m[1]
-		out := ""
 		switch {
 		case m[2] >= 0:
-			out = p.value(strings.TrimSpace(source[m[2]:m[3]]), whole)
+			n.kind, n.text = 'v', strings.TrimSpace(source[m[2]:m[3]])
 		case m[4] >= 0:
-			out = p.tag(strings.TrimSpace(source[m[4]:m[5]]), whole)
+			n.kind, n.text = 's', strings.TrimSpace(source[m[4]:m[5]])
 		default:
-			out = "{{/*" + strings.ReplaceAll(source[m[6]:m[7]], "*/", "* /") + "*/}}"
+			n.kind, n.text = 'c', source[m[6]:m[7]]
 		}
-		if strings.HasPrefix(whole, "{%-") || strings.HasPrefix(whole, "{{-") {
-			out = "{{- " + strings.TrimPrefix(strings.TrimPrefix(out, "{{"), " ")
+		if n.kind != 'c' && len(tags) > 0 {
+			n.at, tags = tags[0], tags[1:]
+			n.trimL, n.trimR = n.whole[2] == '-', n.whole[len(n.whole)-3] == '-'
 		}
-		if strings.HasSuffix(whole, "-%}") || strings.HasSuffix(whole, "-}}") {
-			out = strings.TrimSuffix(strings.TrimSuffix(out, "}}"), " ") + " -}}"
-		}
-		b.WriteString(out)
+		list = append(list, n)
 	}
-	t.Text = b.String() + strings.ReplaceAll(source[at:], "{{", `{{ "{{" }}`)
+	list = append(list, node{kind: 't', text: source[at:]})
+	for i := range list {
+		if i > 0 && list[i-1].trimR {
+			list[i].text = strings.TrimLeft(list[i].text, " \t\r\n")
+		}
+		if i+1 < len(list) && list[i+1].trimL {
+			list[i].text = strings.TrimRight(list[i].text, " \t\r\n")
+		}
+	}
+	return list
+}
+
+// tagPlaces are where the tags of a template are, without comments.
+func tagPlaces(source string) []string {
+	var list []string
+	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
+		if m[6] < 0 {
+			before := source[:m[0]]
+			list = append(list, fmt.Sprintf("line %d, column %d", strings.Count(before, "\n")+1, m[0]-strings.LastIndexByte(before, '\n')))
+		}
+	}
+	return list
 }
 
 // trimmedBlocks is the text as remco reads it: blanks before a statement and the line
@@ -74,7 +139,7 @@ func trimmedBlocks(source string) string {
 	var b strings.Builder
 	at := 0
 	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		if m[4] < 0 {
+		if m[4] < 0 || strings.HasSuffix(strings.TrimSpace(source[m[4]:m[5]]), "verbatim") {
 			continue
 		}
 		b.WriteString(strings.TrimRight(source[at:m[0]], " \t") + source[m[0]:m[1]])
@@ -86,271 +151,127 @@ func trimmedBlocks(source string) string {
 	return b.String() + source[at:]
 }
 
-// pongoKind is what a variable is.
-type pongoKind int
+// nodes translates pieces.
+func (p *pongo) nodes(list []node) {
+	for i := 0; i < len(list); i++ {
+		switch n := list[i]; n.kind {
+		case 't':
+			p.out.WriteString(plain(n.text))
+		case 'c':
+			p.out.WriteString("{{/*" + strings.ReplaceAll(n.text, "*/", "* /") + "*/}}")
+		default:
+			p.at = n.at
+			i += p.tag(n, list[i+1:])
+		}
+	}
+}
 
-const (
-	pongoValue pongoKind = iota + 1
-	pongoPair
-	pongoData // of a parsed document
-	pongoLoop // the loop itself, by the name of its index
-)
+// tag translates a value or a statement, and returns how many of the pieces after it
+// belong to it.
+func (p *pongo) tag(n node, rest []node) (used int) {
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case problem:
+			p.failed(n, string(why))
+		default:
+			panic(why)
+		}
+	}()
+	if n.kind == 'v' {
+		p.value(n.text)
+		return 0
+	}
+	word := n.word()
+	end, isBlock := pongoBlocks[word]
+	if !isBlock {
+		p.statement(n, word)
+		return 0
+	}
+	size := bodyOf(rest, word, end)
+	if size < 0 {
+		refuse("there is no %s", end)
+	}
+	e := &expression{p: p, list: lexed(strings.TrimSpace(strings.TrimPrefix(n.text, word)))}
+	used = size + 1
+	p.block(n, word, e, rest[:size])
+	return used
+}
+
+// pongoBlocks are the statements that have an end.
+var pongoBlocks = map[string]string{
+	"for": "endfor", "if": "endif", "ifequal": "endifequal", "ifnotequal": "endifnotequal", "with": "endwith", "macro": "endmacro",
+	"comment": "endcomment", "verbatim": "endverbatim", "autoescape": "endautoescape",
+}
+
+// bodyOf is how many pieces are before the end of a block.
+func bodyOf(list []node, word, end string) int {
+	depth := 0
+	for i, n := range list {
+		switch n.word() {
+		case word:
+			depth++
+		case end:
+			if depth == 0 {
+				return i
+			}
+			depth--
+		}
+	}
+	return -1
+}
 
 // failed is an action that fails: what is not translated never is an empty value.
-func (p *pongo) failed(head, whole string) string {
-	p.t.miss("not translated: %s", whole)
-	return "{{ " + head + "fail " + quoteGo("import: not translated: "+whole) + " }}"
+func (p *pongo) failed(n node, why string) {
+	p.tmpl.miss("%s: not translated: %s: %s", p.at, why, n.whole)
+	p.out.WriteString("{{ fail " + quoteGo("import: not translated: "+n.whole) + " }}")
 }
 
-func (p *pongo) value(expr, whole string) string {
-	e, ok := p.expr(expr)
-	if !ok {
-		return p.failed("", whole)
-	}
-	if p.parsed(expr) {
-		// As pongo2 does: numbers with six digits, True and False, and no list or object.
-		return "{{ $v := " + e + ` }}{{ if kindIs "float64" $v }}{{ printf "%f" $v }}{{ else if kindIs "bool" $v }}{{ ternary "True" "False" $v }}` +
-			`{{ else if or (kindIs "string" $v) (kindIs "int" $v) (kindIs "int64" $v) }}{{ $v }}{{ else if kindIs "invalid" $v }}` +
-			`{{ else }}{{ fail "a list or object is printed: write it with toJSON" }}{{ end }}`
-	}
-	return "{{ " + e + " }}"
+// action writes an action, with the functions of confd.
+func (p *pongo) write(action string) { p.out.WriteString("{{ " + p.action(action) + " }}") }
+
+// guarded reads an expression. One that cannot be translated fails when it is executed.
+func (p *pongo) guarded(n node, read func() value) (v value) {
+	defer func() {
+		if why, ok := recover().(problem); ok {
+			p.tmpl.miss("%s: not translated: %s: %s", p.at, why, n.whole)
+			v = value{"fail " + quoteGo("import: not translated: "+n.whole), ofData}
+		}
+	}()
+	return read()
 }
 
-// parsed reports whether an expression gives what a document holds: values that pongo2
-// prints in its own way.
-func (p *pongo) parsed(expr string) bool {
-	head, filters, _ := strings.Cut(expr, "|")
-	name, _, _ := strings.Cut(strings.TrimSpace(head), ".")
-	if filters == "" {
-		return p.kind(name) == pongoData
-	}
-	last := filters[strings.LastIndexByte(filters, '|')+1:]
-	last, _, _ = strings.Cut(strings.TrimSpace(last), ":")
-	return last == "parseJSON" || last == "parseYAML" || last == "default" && p.kind(name) == pongoData
-}
-
-func (p *pongo) push(vars map[string]pongoKind) { p.scope = append(p.scope, vars) }
-
-// kind is what a variable is; 0 for none.
-func (p *pongo) kind(name string) pongoKind {
-	for _, vars := range slices.Backward(p.scope) {
-		if k := vars[name]; k != 0 {
-			return k
+// value translates a value that is printed.
+func (p *pongo) value(text string) {
+	e := &expression{p: p, list: lexed(text)}
+	if len(e.list) > 1 && e.list[1] == "(" {
+		if m, ok := p.macros[e.list[0]]; ok {
+			e.list = e.list[2:]
+			p.expand(m, e.arguments())
+			return
 		}
 	}
-	return 0
-}
-
-// tag translates a statement.
-func (p *pongo) tag(text, whole string) string {
-	switch text {
-	case "endfor", "endif":
-		if len(p.scope) > 1 {
-			p.scope = p.scope[:len(p.scope)-1]
-			return "{{ end }}"
-		}
-		return p.failed("", whole)
-	case "else":
-		return "{{ else }}"
-	case "empty":
-		return "{{ else }}"
-	}
-	if m := pongoFor.FindStringSubmatch(text); m != nil {
-		return p.loop(m[1], strings.TrimSpace(m[2]), whole)
-	}
-	if m := pongoSet.FindStringSubmatch(text); m != nil {
-		e, ok := p.expr(m[2])
-		op := " := "
-		if p.kind(m[1]) != 0 {
-			op = " = "
-		} else {
-			p.scope[len(p.scope)-1][m[1]] = p.valueKind(m[2])
-		}
-		if !ok {
-			return p.failed("$"+m[1]+op, whole)
-		}
-		return "{{ $" + m[1] + op + e + " }}"
-	}
-	if m := pongoIf.FindStringSubmatch(text); m != nil {
-		word := "if "
-		if m[1] == "elif" {
-			word = "else if "
-		} else {
-			p.push(map[string]pongoKind{})
-		}
-		if e, ok := p.condition(strings.TrimSpace(m[2])); ok {
-			return "{{ " + word + e + " }}"
-		}
-		return p.failed(word, whole)
-	}
-	return p.failed("", whole)
-}
-
-func (p *pongo) valueKind(expr string) pongoKind {
-	if p.parsed(expr) {
-		return pongoData
-	}
-	return pongoValue
-}
-
-// loop translates a loop over keys, or over a list.
-func (p *pongo) loop(name, over, whole string) string {
-	kind := p.valueKind(over)
-	e, ok := p.expr(over)
-	if m := pongoCall.FindStringSubmatch(over); m != nil && m[1] == "gets" {
-		kind = pongoPair
-	}
-	index := "$" + name + "_i"
-	p.push(map[string]pongoKind{name: kind, "forloop": pongoLoop, index: pongoLoop})
-	head := "range " + index + ", $" + name + " := "
-	if !ok {
-		return p.failed(head, whole)
-	}
-	return "{{ " + head + e + " }}"
-}
-
-// counter is the place in the innermost loop.
-func (p *pongo) counter(field string) (string, bool) {
-	for _, vars := range slices.Backward(p.scope) {
-		if vars["forloop"] == 0 {
-			continue
-		}
-		for name := range vars {
-			if strings.HasPrefix(name, "$") {
-				switch field {
-				case "Counter":
-					return "(add 1 " + name + ")", true
-				case "Counter0":
-					return name, true
-				case "First":
-					return "(eq 0 " + name + ")", true
-				}
-			}
-		}
-		break
-	}
-	return "", false
-}
-
-func (p *pongo) condition(text string) (string, bool) {
-	if rest, ok := strings.CutPrefix(text, "not "); ok {
-		e, ok := p.expr(strings.TrimSpace(rest))
-		return "not (" + e + ")", ok
-	}
-	if m := pongoEqual.FindStringSubmatch(text); m != nil {
-		a, okA := p.expr(m[1])
-		b, okB := p.expr(m[3])
-		op := map[string]string{"==": "eq", "!=": "ne"}[m[2]]
-		return op + " (" + a + ") (" + b + ")", okA && okB
-	}
-	return p.expr(text)
-}
-
-// expr translates a value with its filters.
-func (p *pongo) expr(text string) (string, bool) {
-	parts := strings.Split(text, "|")
-	e, ok := p.operand(strings.TrimSpace(parts[0]))
-	if !ok {
-		return "", false
-	}
-	for _, f := range parts[1:] {
-		name, arg, hasArg := strings.Cut(strings.TrimSpace(f), ":")
-		switch to := pongoFilter[name]; {
-		case name == "default" && hasArg && pongoString.MatchString(arg):
-			e += " | sprig_default " + quoteGo(strings.Trim(arg, `"'`))
-		case to != "" && !hasArg:
-			e += " | " + to
-		default:
-			return "", false
-		}
-	}
-	return e, true
-}
-
-func (p *pongo) operand(text string) (string, bool) {
-	if m := pongoCall.FindStringSubmatch(text); m != nil {
-		return p.call(m[1], m[2][1:len(m[2])-1], m[3])
-	}
-	if pongoString.MatchString(text) {
-		if text[0] >= '0' && text[0] <= '9' {
-			return text, true
-		}
-		return quoteGo(text[1 : len(text)-1]), true
-	}
-	if pongoVar.MatchString(text) {
-		name, field, _ := strings.Cut(text, ".")
-		switch p.kind(name) {
-		case pongoLoop:
-			return p.counter(field)
-		case pongoValue, pongoData:
-			return "$" + text, true
-		case pongoPair:
-			switch field {
-			case "Key":
-				key := p.r.pairKey(p.prefix, "$"+name+".Path")
-				return key, key != ""
-			case "Value":
-				return "$" + text, true
-			}
-		}
-	}
-	return "", false
-}
-
-func (p *pongo) call(name, path, def string) (string, bool) {
-	if name == "getenv" {
-		p.t.allow = append(p.t.allow, "env")
-		if def != "" {
-			return "(or (env " + quoteGo(path) + ") " + quoteGo(def[1:len(def)-1]) + ")", true
-		}
-		return "(env " + quoteGo(path) + ")", true
-	}
-	single, pattern := true, false
-	switch name {
-	case "gets", "getvs":
-		below, ok := direct(path)
-		if pattern = !ok; ok {
-			path = below
-		}
-		single = false
-	case "ls", "lsdir":
-		single = false
-	}
-	if !pattern && strings.ContainsAny(path, "*?[") {
-		return "", false
-	}
-	if !below(p.keys, path) {
-		p.t.note("%s is not below the keys of the resource, so remco does not read it", path)
-		return "", false
-	}
-	where, problem := p.r.configOf(p.prefix, path, single)
-	if problem != "" {
-		p.t.note("%s", problem)
-		return "", false
-	}
-	ref := quoteGo(where)
-	pairs := "ls " + ref
-	if pattern {
-		head, _, _ := strings.Cut(where, "/")
-		pairs = "pathMatch " + ref + " (tree " + quoteGo(head) + ")"
+	v := e.or()
+	if len(e.list) > 0 {
+		refuse("%q is not expected", e.list[0])
 	}
 	switch {
-	case name == "exists":
-		return "keyExists " + ref, true
-	case name == "getv" && def != "":
-		return "keyOrAbsent " + ref + " " + quoteGo(def[1:len(def)-1]), true
-	case name == "getv":
-		return "key " + ref, true
-	case name == "gets":
-		return pairs, true
-	case name == "getvs":
-		return "sortAlpha (values (" + pairs + "))", true
-	case name == "ls" && deep(p.prefix, path):
-		return "ternary (list (base " + ref + ")) (keys (explode (tree " + ref + "))) (keyExists " + ref + ")", true
-	case name == "ls":
-		return "keys (explode (tree " + ref + "))", true
-	case name == "lsdir":
-		return "keys (byKey (tree " + ref + "))", true
+	case v.kind == ofBool:
+		p.write(`ternary "True" "False" ` + paren(v.code))
+	case v.kind == ofFloat:
+		p.write(`printf "%f" ` + paren(v.code))
+	case v.kind == ofData:
+		p.write("$_ := " + v.code)
+		p.out.WriteString(printedData)
+	case v.kind.is("snx"):
+		p.write(v.code)
+	default:
+		refuse("a list, pair or condition is printed")
 	}
-	return "", false
 }
+
+// printedData prints a value of a document as pongo2 does: numbers with six digits, True
+// and False, and no list or object.
+const printedData = `{{ if kindIs "float64" $_ }}{{ printf "%f" $_ }}{{ else if kindIs "bool" $_ }}{{ ternary "True" "False" $_ }}` +
+	`{{ else if or (kindIs "string" $_) (kindIs "int" $_) (kindIs "int64" $_) }}{{ $_ }}{{ else if kindIs "invalid" $_ }}` +
+	`{{ else }}{{ fail "a list or object is printed: write it with toJSON" }}{{ end }}`

@@ -142,8 +142,8 @@ func (w *rewriter) result1(name string, args []shape, last shape, words [][]toke
 		return shape{kind: groupedPairs}, ""
 	case "first", "last":
 		return last.element(), ""
-	case "reverse", "slice", "rest", "initial", "uniq", "sprig_reverse":
-		if w.keyIsPath && name == "reverse" {
+	case "reverse", "sortByLength", "slice", "rest", "initial", "uniq", "sprig_reverse":
+		if w.keyIsPath && words[0][0].text == "reverse" {
 			return shape{}, "reverse of pairs, which confd leaves in their order: leave reverse out"
 		}
 		if args[0].structure() {
@@ -198,7 +198,7 @@ func (w *rewriter) operand(a []token) (shape, string) {
 	case t.text == ".":
 		return w.dot(), ""
 	case t.text[0] == '$' && !strings.Contains(t.text, "."):
-		return w.vars[t.text], ""
+		return w.now().vars[t.text], ""
 	case t.text[0] == '.' || t.text[0] == '$':
 		return shape{kind: someData}, ""
 	}
@@ -300,7 +300,7 @@ func (w *rewriter) field(list []token, i int) ([]token, string) {
 		base = joined(list[from:i])
 	case text[0] == '$':
 		base, path, _ = strings.Cut(text, ".")
-		of = w.vars[base]
+		of = w.now().vars[base]
 		if base == "$" {
 			of = shape{}
 		}

@@ -26,7 +26,7 @@ func TestActions(t *testing.T) {
 	} {
 		r, tmpl := newResult("x"), &Template{Name: "t"}
 		if c.name == "confd" {
-			confdText(r, tmpl, c.in, "", nil)
+			confdText(r, tmpl, c.in, confdDialect("", nil), nil)
 		} else {
 			r.translateText(tmpl, c.in, ctDialect)
 		}
@@ -93,8 +93,8 @@ func FuzzTranslate(f *testing.F) {
 	f.Add("{% for x in gets(\"/a/*\") %}{{ x.Key|upper }}{% endfor %}")
 	f.Fuzz(func(_ *testing.T, text string) {
 		r := newResult("x")
-		confdText(r, &Template{}, text, "", nil)
-		remcoText(r, &Template{}, text, "/p", nil)
+		confdText(r, &Template{}, text, confdDialect("", nil), nil)
+		remcoText(r, &Template{}, text, confdDialect("/p", nil), func(string) ([]byte, error) { return []byte(text), nil })
 		r.translateText(&Template{}, text, ctDialect)
 		_ = r.Settings(true)
 	})

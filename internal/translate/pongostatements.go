@@ -1,0 +1,384 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// statement translates a statement without an end.
+func (p *pongo) statement(n node, word string) {
+	e := &expression{p: p, list: lexed(strings.TrimSpace(strings.TrimPrefix(n.text, word)))}
+	switch word {
+	case "set":
+		name := e.must()
+		e.must("=")
+		p.set(name, p.whole(e))
+	case "include":
+		p.include(e)
+	default:
+		refuse("the statement %s", word)
+	}
+}
+
+// whole reads an expression to its end.
+func (p *pongo) whole(e *expression) value {
+	v := e.or()
+	if len(e.list) > 0 {
+		refuse("%q is not expected", e.list[0])
+	}
+	return v
+}
+
+// set gives a value to a variable. What kind it has is known when all values are known.
+func (p *pongo) set(name string, v value) {
+	if v.kind.is("tx") {
+		refuse("a condition in a variable")
+	}
+	v.kind = p.merged(name, v.kind)
+	have, known := p.scope[name]
+	op := " = "
+	if !known {
+		have, op = variable{"$" + name, v.kind}, " := "
+	}
+	p.scope[name] = variable{have.name, v.kind}
+	p.write(have.name + op + v.code)
+}
+
+func (p *pongo) merged(name string, kind valueKind) valueKind {
+	if have, known := p.kinds[name]; known && have != kind {
+		if !have.is("snfbd") || !kind.is("snfbd") {
+			refuse("%s is a list and something else: use two names", name)
+		}
+		kind = ofData
+	}
+	p.kinds[name] = kind
+	return kind
+}
+
+// include translates the text of another template in its place.
+func (p *pongo) include(e *expression) {
+	name := p.operandText(e)
+	if len(e.list) > 0 || p.depth > 10 {
+		refuse("include with more than a name")
+	}
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(p.tmpl.source), name)
+	}
+	data, err := p.read(path)
+	if err != nil {
+		refuse("%v", err)
+	}
+	p.depth++
+	body := p.parsed(string(data))
+	p.inScope(body, func() { p.nodes(body) })
+	p.depth--
+}
+
+func (p *pongo) operandText(e *expression) string {
+	v := e.operand()
+	text, ok := literal(tokens(v.code), 0)
+	if !ok || v.kind != ofText {
+		refuse("a name that is computed")
+	}
+	return text
+}
+
+// inScope translates a body with variables of its own: what it sets is gone after it.
+func (p *pongo) inScope(body []node, do func()) {
+	before := maps.Clone(p.scope)
+	for _, name := range p.assigned(body) {
+		if v, known := p.scope[name]; known {
+			p.local(name, value{v.name, p.merged(name, v.kind)})
+		}
+	}
+	do()
+	p.scope = before
+}
+
+// expand translates the body of a macro in the place of its call.
+func (p *pongo) expand(m macro, args []value) {
+	if p.depth++; p.depth > 10 || len(args) > len(m.args) {
+		refuse("a macro that calls itself, or too many arguments")
+	}
+	p.inScope(m.body, func() {
+		for i, name := range m.args {
+			text, ok := m.defaults[name]
+			switch {
+			case i < len(args):
+				p.local(name, args[i])
+			case ok:
+				p.local(name, p.whole(&expression{p: p, list: lexed(text)}))
+			default:
+				refuse("a macro without its argument %s", name)
+			}
+		}
+		p.nodes(m.body)
+	})
+	p.depth--
+}
+
+// local declares a variable under a name of its own.
+func (p *pongo) local(name string, v value) {
+	p.count++
+	local := fmt.Sprintf("$%s_%d", name, p.count)
+	p.write(local + " := " + v.code)
+	p.scope[name] = variable{local, v.kind}
+}
+
+// block translates a block.
+func (p *pongo) block(n node, word string, e *expression, body []node) {
+	switch word {
+	case "comment":
+	case "autoescape":
+		p.nodes(body)
+	case "verbatim":
+		for _, n := range body {
+			if n.kind == 's' || n.kind == 'c' {
+				refuse("verbatim around a statement")
+			}
+			p.out.WriteString(plain(cmp.Or(n.whole, n.text)))
+		}
+	case "macro":
+		p.declareMacro(e, body)
+	case "with":
+		p.inScope(body, func() {
+			p.with(e)
+			p.nodes(body)
+		})
+	case "for":
+		p.loop(n, e, body)
+	default:
+		p.branches(n, word, e, body)
+	}
+}
+
+func (p *pongo) declareMacro(e *expression, body []node) {
+	name := e.must()
+	m := macro{defaults: map[string]string{}, body: body}
+	e.must("(")
+	for e.take(")") == "" {
+		arg := e.must()
+		m.args = append(m.args, arg)
+		if e.take("=") != "" {
+			m.defaults[arg] = e.must()
+		}
+		if e.take(",") == "" {
+			e.must(")")
+			break
+		}
+	}
+	p.macros[name] = m
+}
+
+// with is a list of NAME=VALUE, or of VALUE as NAME.
+func (p *pongo) with(e *expression) {
+	old := slices.Contains(e.list, "as")
+	for len(e.list) > 0 {
+		if old {
+			v := e.or()
+			e.must("as")
+			p.local(e.must(), v)
+			continue
+		}
+		name := e.must()
+		e.must("=")
+		p.local(name, e.or())
+	}
+}
+
+// branches translates an if: a variable that is set in it stays.
+func (p *pongo) branches(n node, word string, e *expression, body []node) {
+	condition := p.guarded(n, func() value {
+		if word == "if" {
+			return p.whole(e)
+		}
+		a := e.or()
+		return compared(map[string]string{"ifequal": "==", "ifnotequal": "!="}[word], a, p.whole(e))
+	})
+	p.declare(p.assigned(body))
+	p.write("if " + condition.code)
+	from, depth := 0, 0
+	for i, n := range body {
+		switch w := n.word(); {
+		case w == word:
+			depth++
+		case w == pongoBlocks[word]:
+			depth--
+		case depth == 0 && (w == "elif" || w == "else"):
+			p.nodes(body[from:i])
+			p.at, from = n.at, i+1
+			action := "else"
+			if w == "elif" {
+				action = "else if " + p.guarded(n, func() value { return p.whole(&expression{p: p, list: lexed(strings.TrimPrefix(n.text, "elif"))}) }).code
+			}
+			p.write(action)
+		}
+	}
+	p.nodes(body[from:])
+	p.write("end")
+}
+
+// assigned are the variables that are set in a body, and not in a loop in it.
+func (p *pongo) assigned(body []node) []string {
+	var names []string
+	depth := 0
+	for _, n := range body {
+		switch n.word() {
+		case "for", "with", "macro":
+			depth++
+		case "endfor", "endwith", "endmacro":
+			depth--
+		case "set":
+			if words := strings.Fields(strings.ReplaceAll(n.text, "=", " = ")); depth == 0 && len(words) > 1 {
+				names = append(names, words[1])
+			}
+		}
+	}
+	return names
+}
+
+// declare declares variables that are there after the block that sets them.
+func (p *pongo) declare(names []string) {
+	for _, name := range names {
+		if _, known := p.scope[name]; !known {
+			p.scope[name] = variable{"$" + name, p.merged(name, ofData)}
+			p.write("$" + name + ` := index (dict) "x"`)
+		}
+	}
+}
+
+// looping is a loop: the names of its variables, and what it goes over.
+type looping struct {
+	name, second     string
+	reversed, sorted bool
+	list             value
+}
+
+// loop translates a loop.
+func (p *pongo) loop(n node, e *expression, body []node) {
+	l := looping{name: e.must()}
+	if e.take(",") != "" {
+		l.second = e.must()
+	}
+	e.must("in")
+	l.list = p.guarded(n, func() value {
+		over := e.or()
+		l.reversed, l.sorted = e.take("reversed") != "", e.take("sorted") != ""
+		if len(e.list) > 0 {
+			refuse("%q is not expected", e.list[0])
+		}
+		return l.over(over)
+	})
+	p.inScope(body, func() {
+		p.declare(p.assigned(body))
+		p.count++
+		all := fmt.Sprintf("$list_%d", p.count)
+		if slices.ContainsFunc(body, func(n node) bool {
+			return strings.Contains(n.text, "forloop.Last") || strings.Contains(n.text, "forloop.Rev")
+		}) {
+			p.write(all + " := " + l.list.code)
+			l.list.code = all
+		}
+		p.head(l, all)
+		p.loopBody(body)
+		p.loops = p.loops[:len(p.loops)-1]
+		p.write("end")
+	})
+}
+
+// head writes the beginning of a loop.
+func (p *pongo) head(l looping, all string) {
+	first := variable{"$" + l.name, l.list.kind}
+	if _, known := p.scope[l.name]; known {
+		first.name = fmt.Sprintf("$%s_%d", l.name, p.count)
+	}
+	p.scope[l.name] = first
+	if l.second == "" {
+		p.loops = append(p.loops, variable{first.name + "_i " + all, ofInt})
+		p.write("range " + first.name + "_i, " + first.name + " := " + l.list.code)
+		return
+	}
+	p.scope[l.name] = variable{first.name, ofText}
+	p.scope[l.second] = variable{"$" + l.second, ofData}
+	p.loops = append(p.loops, variable{})
+	p.write("range " + first.name + ", $" + l.second + " := " + l.list.code)
+}
+
+func (p *pongo) loopBody(body []node) {
+	size := bodyOf(body, "for", "empty")
+	if size < 0 {
+		p.nodes(body)
+		return
+	}
+	p.nodes(body[:size])
+	p.write("else")
+	p.nodes(body[size+1:])
+}
+
+// over is the list of the loop, with the kind of its elements.
+func (l looping) over(v value) value {
+	code := paren(v.code)
+	list := value{v.code, map[valueKind]valueKind{ofTexts: ofText, ofPairs: ofPair, ofData: ofData}[v.kind]}
+	ofMap := func(then, otherwise string) string {
+		return `or (and (kindIs "map" ` + code + ") " + then + ") " + otherwise
+	}
+	keys := "(sortAlpha (keys " + code + "))"
+	no := "(and " + code + ` (fail "a sorted loop, or one of two names, over what is no map"))`
+	switch {
+	case list.kind == 0 || l.second != "" && v.kind != ofData || l.sorted && v.kind == ofPairs || l.second != "" && l.reversed:
+		refuse("a loop over this value")
+	case l.second != "":
+		list.code = ofMap(code, no)
+	case l.sorted && v.kind == ofTexts:
+		list.code = "sortAlpha " + code
+	case l.sorted:
+		list.code = ofMap(keys, no)
+	case v.kind == ofData:
+		list.code = ofMap(keys, code)
+	}
+	if l.reversed {
+		list.code = "sprig_reverse " + paren(list.code)
+	}
+	return list
+}
+
+// counter is the place in the innermost loop.
+func (p *pongo) counter(field string) value {
+	if len(p.loops) == 0 || p.loops[len(p.loops)-1].kind != ofInt {
+		refuse("forloop.%s", field)
+	}
+	i, list, _ := strings.Cut(p.loops[len(p.loops)-1].name, " ")
+	switch field {
+	case "Counter":
+		return value{"add 1 " + i, ofInt}
+	case "Counter0":
+		return value{i, ofInt}
+	case "First":
+		return value{"eq 0 " + i, ofBool}
+	case "Last":
+		return value{"eq (len " + list + ") (add 1 " + i + ")", ofBool}
+	case "Revcounter":
+		return value{"subtract " + i + " (len " + list + ")", ofInt}
+	case "Revcounter0":
+		return value{"subtract (add 1 " + i + ") (len " + list + ")", ofInt}
+	}
+	refuse("forloop.%s", field)
+	return value{}
+}
+
+// variable is a variable of the template.
+func (p *pongo) variable(name string) value {
+	if name == "forloop" {
+		return value{code: name}
+	}
+	v, known := p.scope[name]
+	if !known {
+		refuse("there is no variable %s", name)
+	}
+	return value{v.name, v.kind}
+}
