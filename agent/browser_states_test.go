@@ -41,7 +41,7 @@ func (f *smallFleet) start(n int) *started {
 	c.Configs = []config.Config{{Name: "site", Path: siteTree}}
 	c.Groups = []registry.GroupConfig{{Name: "web", Path: "/services/web"}}
 	c.Services = []registry.ServiceConfig{{
-		Name: "web", Group: "/services/web", MemberID: id, Address: "127.0.0.1", Port: 8000 + n, Labels: map[string]string{"zone": string(rune('a' + n))},
+		Name: "web", Groups: []string{"/services/web"}, MemberID: id, Address: "127.0.0.1", Port: 8000 + n, Labels: map[string]string{"zone": string(rune('a' + n))},
 		Checks: []registry.CheckConfig{{
 			Name: "probe", Kind: registry.CheckExec, Command: []string{"/bin/sh", "-c", "test ! -e " + f.path("sick-"+id)},
 			Interval: 200 * time.Millisecond, Timeout: 10 * time.Second, Rise: 1, Fall: 1,

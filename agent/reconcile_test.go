@@ -51,7 +51,7 @@ func (b *bed) memConfig(w *memzk.Server) Config {
 }
 
 func service(name, group, format string, port int) registry.ServiceConfig {
-	return registry.ServiceConfig{Name: name, Group: group, Format: format, Address: "127.0.0.1", Port: port, MemberID: name}
+	return registry.ServiceConfig{Name: name, Groups: []string{group}, Format: format, Address: "127.0.0.1", Port: port, MemberID: name}
 }
 
 // live runs the sessions of an agent that does nothing else. The returned

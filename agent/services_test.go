@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -26,7 +28,7 @@ func TestService_CriticalIsTold(t *testing.T) {
 	c := b.config()
 	c.Configs = nil
 	c.Services = []registry.ServiceConfig{{
-		Name: "web", Group: "/services/web", Address: "127.0.0.1", Port: 80,
+		Name: "web", Groups: []string{"/services/web"}, Address: "127.0.0.1", Port: 80,
 		Checks: []registry.CheckConfig{{
 			Name: "probe", Kind: registry.CheckExec, Command: []string{"/bin/sh", "-c", "if [ -e " + sick + " ]; then echo hunter2; exit 7; fi"},
 			Interval: 100 * time.Millisecond, Timeout: 10 * time.Second, Rise: 1, Fall: 1,
@@ -80,7 +82,7 @@ func TestService_RefusedIsTold(t *testing.T) {
 	}
 	c := b.config()
 	c.Configs = nil
-	c.Services = []registry.ServiceConfig{{Name: "web", Group: "/services/web", Address: "127.0.0.1", Port: 80}}
+	c.Services = []registry.ServiceConfig{{Name: "web", Groups: []string{"/services/web"}, Address: "127.0.0.1", Port: 80}}
 	a := b.start(c)
 	a.ready()
 	a.condition(condition.ServiceNotRegistered, "web", true)
@@ -100,32 +102,11 @@ func checked(a *started) (int, string) {
 func TestService_Moves(t *testing.T) {
 	t.Parallel()
 	b, w := memBed(t)
-	well := b.path("well")
-	if err := os.WriteFile(well, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := b.memConfig(w)
-	from := service("web", "/old", "", 80)
-	from.Checks = []registry.CheckConfig{{
-		Name: "probe", Kind: registry.CheckExec, Command: []string{"/bin/sh", "-c", "test -e " + well},
-		Interval: 100 * time.Millisecond, Timeout: 10 * time.Second, Rise: 1, Fall: 10000,
-	}}
-	c.Services = []registry.ServiceConfig{from}
-	next := c
-	c.Load = func() (Config, error) { return next, nil }
-	a := b.start(c)
-	a.ready()
-	eventually(t, "the member", func() bool { return members(w, "/old") == 1 })
-	if err := os.Remove(well); err != nil { // A check that knows nothing would not rise any more.
-		t.Fatal(err)
-	}
+	a, from, reload := startMoving(t, b, w)
 	group, format := "/old", ""
 	for _, to := range []struct{ group, format string }{{"/new", ""}, {"/new", registry.FormatCurator}, {"/old", ""}} {
-		from.Group, from.Format = to.group, to.format
-		next.Services = []registry.ServiceConfig{from}
-		if err := a.Reload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		from.Groups, from.Format = []string{to.group}, to.format
+		reload(from)
 		eventually(t, "the move to "+to.group+" "+to.format, func() bool {
 			a.sup.moves.Wait()
 			return members(w, "/old")+members(w, "/new") == 1 && members(w, to.group) == 1
@@ -143,5 +124,83 @@ func TestService_Moves(t *testing.T) {
 			t.Errorf("from %s %s to %s %s: left at %d, joined at %d, %v", group, format, to.group, to.format, left.Stat.Pzxid, joined.Stat.Czxid, err)
 		}
 		group, format = to.group, to.format
+	}
+}
+
+// startMoving starts an agent with a service in /old whose check, had it forgotten what it
+// knows, would not rise any more. It returns the service, and a function that loads
+// another one.
+func startMoving(t *testing.T, b *bed, w *memzk.Server) (*started, registry.ServiceConfig, func(registry.ServiceConfig)) {
+	t.Helper()
+	well := b.path("well")
+	if err := os.WriteFile(well, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := b.memConfig(w)
+	from := service("web", "/old", "", 80)
+	from.Checks = []registry.CheckConfig{{
+		Name: "probe", Kind: registry.CheckExec, Command: []string{"/bin/sh", "-c", "test -e " + well},
+		Interval: 100 * time.Millisecond, Timeout: 10 * time.Second, Rise: 1, Fall: 10000,
+	}}
+	c.Services = []registry.ServiceConfig{from}
+	next := c
+	c.Load = func() (Config, error) { return next, nil }
+	a := b.start(c)
+	a.ready()
+	eventually(t, "the member", func() bool { return members(w, "/old") == 1 })
+	if err := os.Remove(well); err != nil {
+		t.Fatal(err)
+	}
+	return a, from, func(s registry.ServiceConfig) {
+		t.Helper()
+		next.Services = []registry.ServiceConfig{s}
+		if err := a.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestService_TwoGroups: a service is in two groups at once. A group that joins or leaves
+// the list does not touch the member of the other one, whose znode stays the same one.
+func TestService_TwoGroups(t *testing.T) {
+	t.Parallel()
+	b, w := memBed(t)
+	a, s, reload := startMoving(t, b, w)
+	czxid := map[string]int64{}
+	see := func(groups ...string) {
+		t.Helper()
+		eventually(t, "members in "+strings.Join(groups, " and "), func() bool {
+			a.sup.moves.Wait()
+			st := a.services()[0]
+			return members(w, "/old")+members(w, "/new") == len(groups) && st.Registered && st.State == registry.StateRegistered && len(st.Nodes) == len(groups)
+		})
+		now := map[string]int64{}
+		for _, group := range groups {
+			names, err := w.Children(group)
+			if err != nil || len(names) != 1 {
+				t.Fatal(names, err)
+			}
+			n, err := w.Get(group + "/" + names[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			now[group] = n.Stat.Czxid
+			if was := czxid[group]; was != 0 && was != n.Stat.Czxid {
+				t.Errorf("the member of %s was created again", group)
+			}
+			if !strings.Contains(string(n.Data), fmt.Sprintf(`"port":%d`, s.Port)) {
+				t.Errorf("%s has %s, want port %d", group, n.Data, s.Port)
+			}
+		}
+		czxid = now
+	}
+	see("/old")
+	for _, groups := range [][]string{{"/old", "/new"}, {"/new", "/old"}, {"/new"}, {"/old", "/new"}, {"/old"}} {
+		s.Groups = groups
+		reload(s)
+		see(groups...)
+		s.Port++ // with the same groups: the same znodes with other data
+		reload(s)
+		see(groups...)
 	}
 }

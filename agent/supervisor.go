@@ -50,9 +50,6 @@ type unitParts struct {
 	life func(ctx context.Context)
 	// leave, when set, is called before the unit is stopped for good.
 	leave func(ctx context.Context)
-	// replaces, when set, reports whether a unit of the given new key can take
-	// over from this one, which then does not leave.
-	replaces func(key any) bool
 	// joined, when set, waits until the unit is where the previous one of the same name need
 	// not stay any more, so that a move leaves no gap.
 	joined func(ctx context.Context, previous any)
@@ -106,11 +103,8 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 			delete(want, id)
 			continue
 		}
-		if ok && u.parts.replaces != nil && u.parts.replaces(spec.key) {
-			previous[id], u.parts.leave = u.parts.value, nil
-		}
 		s.remove(id)
-		if ok && u.parts.leave != nil && u.parts.joined != nil {
+		if ok && u.parts.joined != nil {
 			previous[id], moved[id] = u.parts.value, u
 			continue
 		}

@@ -38,17 +38,19 @@ type registered struct {
 func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover.Wanted, error) {
 	w := &leftover.Wanted{Paths: map[string]bool{fleet.AgentPath(cfg.ID): true}, Lines: map[string]string{}}
 	for _, c := range cfg.Services {
-		path, err := c.Own(ctx, s)
+		paths, err := c.Own(ctx, s)
 		if _, asked := errors.AsType[*session.Error](err); asked && session.ActionFor(err) != session.GiveUp {
 			return nil, fmt.Errorf("service %s: %w", c.Name, err)
 		}
 		if err != nil {
 			// Its znode is not known among the others: keep all.
 			cfg.log.Warn("cannot look for the member of a previous process", "service", c.Name, "err", err)
-			w.Dirs = append(w.Dirs, c.Group)
+			w.Dirs = append(w.Dirs, c.Groups...)
 			continue
 		}
-		w.Paths[path] = true
+		for _, path := range paths {
+			w.Paths[path] = true
+		}
 	}
 	for _, e := range cfg.Elections {
 		line, err := recipe.Candidates(e.Path, e.Dialect, nil)
@@ -76,7 +78,8 @@ func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover
 func registersMore(old, now *Config) bool {
 	for _, was := range old.Services {
 		if !slices.ContainsFunc(now.Services, func(n registry.ServiceConfig) bool {
-			return n.Name == was.Name && n.Group == was.Group && n.Format == was.Format && n.MemberID == was.MemberID
+			gone := func(group string) bool { return !slices.Contains(n.Groups, group) }
+			return n.Name == was.Name && n.Format == was.Format && n.MemberID == was.MemberID && !slices.ContainsFunc(was.Groups, gone)
 		}) {
 			return true
 		}

@@ -22,8 +22,8 @@ import (
 // one.
 const moveWithin = time.Minute
 
-// serviceUnit makes a registrar. One that replaces another of the same place
-// takes over its znode and what its checks know.
+// serviceUnit makes a registrar. One that replaces another takes over what its checks
+// know, and its znodes in the same groups.
 func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	c.Logger, c.Metrics, c.Run = a.log, a.metrics.of.registry, a.checkRun
 	c.Changed = func() { pace.Notify(a.wake.services) }
@@ -44,10 +44,6 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 			if err := r.Drain(ctx); err != nil {
 				a.log.Warn("service did not drain", "service", c.Name, "err", err)
 			}
-		},
-		replaces: func(next any) bool {
-			n, ok := next.(registry.ServiceConfig)
-			return ok && n.Group == c.Group && n.Format == c.Format && n.MemberID == c.MemberID
 		},
 		joined: func(ctx context.Context, previous any) {
 			if old, ok := previous.(*registry.Registrar); !ok || !old.Status().Registered {

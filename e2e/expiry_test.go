@@ -75,7 +75,7 @@ func (f *lbFleet) register(t *testing.T, count int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := registry.NewRegistrar(registry.ServiceConfig{Name: "api", Group: "/services/api", Address: lbHost(n), Port: f.port, MemberID: lbName(n)})
+		r := registry.NewRegistrar(registry.ServiceConfig{Name: "api", Groups: []string{"/services/api"}, Address: lbHost(n), Port: f.port, MemberID: lbName(n)})
 		wg.Go(func() { _ = m.Run(ctx) })
 		wg.Go(func() {
 			for ctx.Err() == nil {

@@ -35,7 +35,7 @@ func Example() {
 	defer closeAll()
 
 	web := registry.NewRegistrar(registry.ServiceConfig{
-		Name: "web", Group: "/services/web", MemberID: "web-1", Address: "10.0.0.5", Port: 8080,
+		Name: "web", Groups: []string{"/services/web"}, MemberID: "web-1", Address: "10.0.0.5", Port: 8080,
 		Checks: []registry.CheckConfig{{Kind: registry.CheckTTL, Name: "self", TTL: time.Minute}},
 	})
 	group := registry.NewGroup(registry.GroupConfig{Name: "web", Path: "/services/web"})
@@ -155,7 +155,7 @@ func ExampleInstances() {
 	members, err := registry.Instances(ctx, s, group)
 	fmt.Println(len(members), err)
 
-	web := registry.NewRegistrar(registry.ServiceConfig{Name: "web", Group: "/services/web", MemberID: "web-1", Address: "10.0.0.5", Port: 8080})
+	web := registry.NewRegistrar(registry.ServiceConfig{Name: "web", Groups: []string{"/services/web"}, MemberID: "web-1", Address: "10.0.0.5", Port: 8080})
 	run, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- web.Run(run, s) }()

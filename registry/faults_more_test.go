@@ -26,7 +26,7 @@ func TestRegistrar_TwoWithOneID(t *testing.T) {
 		for _, weight := range []int{1, 2} {
 			wg.Go(func() {
 				_ = NewRegistrar(ServiceConfig{
-					Name: "web", Group: groupPath, MemberID: "same", Address: "10.0.0.5", Port: 80, Weight: &weight, Format: FormatTemplate,
+					Name: "web", Groups: []string{groupPath}, MemberID: "same", Address: "10.0.0.5", Port: 80, Weight: &weight, Format: FormatTemplate,
 					Template: "{{.Host}}:{{.Port}} {{.Weight}}",
 				}).Run(ctx, s)
 			})
@@ -124,14 +124,14 @@ func TestRegistrar_LoopbackIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		cfg := memConfig(srv)
 		cfg.Servers = []string{"127.0.0.1:2181"}
-		r := NewRegistrar(ServiceConfig{Name: "web", Group: groupPath, MemberID: "a", Port: 80})
+		r := NewRegistrar(ServiceConfig{Name: "web", Groups: []string{groupPath}, MemberID: "a", Port: 80})
 		m := run(t, cfg, r)
 		defer m.stop()
 		time.Sleep(time.Minute)
 		if st := r.Status(); st.Registered || !strings.Contains(st.Error, "set the address") {
 			t.Errorf("got %+v", st)
 		}
-		asked := NewRegistrar(ServiceConfig{Name: "web", Group: groupPath, MemberID: "b", Port: 80, Address: "127.0.0.1"})
+		asked := NewRegistrar(ServiceConfig{Name: "web", Groups: []string{groupPath}, MemberID: "b", Port: 80, Address: "127.0.0.1"})
 		n := run(t, cfg, asked)
 		defer n.stop()
 		eventually(t, time.Minute, "registered when it is asked for", func() bool { return asked.Status().Registered })
@@ -147,7 +147,7 @@ func TestRegistrar_ACleanStopIsNoLoss(t *testing.T) {
 		defer watcher.stop()
 		var all []*Registrar
 		for i := range 10 {
-			r := NewRegistrar(ServiceConfig{Name: "web", Group: groupPath, MemberID: string(rune('a' + i)), Address: "10.0.0.5", Port: 80 + i})
+			r := NewRegistrar(ServiceConfig{Name: "web", Groups: []string{groupPath}, MemberID: string(rune('a' + i)), Address: "10.0.0.5", Port: 80 + i})
 			m := run(t, memConfig(srv), r)
 			defer m.stop()
 			all = append(all, r)

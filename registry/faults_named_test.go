@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,7 @@ import (
 func ownedOnce(srv *memzk.Server, m *runner, r *Registrar) bool {
 	name, n, ok := one(srv)
 	st := r.Status()
-	return ok && n.Stat.EphemeralOwner == m.Manager.Status().SessionID && st.Registered && st.Node == groupPath+"/"+name
+	return ok && n.Stat.EphemeralOwner == m.Manager.Status().SessionID && st.Registered && slices.Equal(st.Nodes, []string{groupPath + "/" + name})
 }
 
 // A member whose session was lost is back as soon as there is a session again:

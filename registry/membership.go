@@ -10,18 +10,18 @@ import (
 	"net/netip"
 	"path"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
-// membership is the member of one registrar in one session. [recipe.Node] keeps the
+// membership is the member of one place in one session. [recipe.Node] keeps the
 // znode. The membership decides what the znode should contain, from checks,
 // maintenance and leaving. Only the goroutine of the node's Run touches it.
 type membership struct {
-	r *Registrar
+	*place
+
 	s *session.Session
 
 	id   string
@@ -30,34 +30,34 @@ type membership struct {
 	keep  time.Time // how long to keep an adopted znode without a verdict; zero: none was adopted
 	found int64     // czxid of the znode that was adopted
 	last  want
-	known bool // the node has been registered
+	shown bool // the node has been registered
 }
 
 // newMembership determines the member's id and returns the membership.
-func newMembership(r *Registrar, s *session.Session) (*membership, error) {
-	id, err := r.memberID()
-	return &membership{r: r, s: s, id: id}, err
+func newMembership(p *place, s *session.Session) (*membership, error) {
+	id, err := p.r.memberID()
+	return &membership{place: p, s: s, id: id}, err
 }
 
 // node returns the [recipe.Node] that keeps the member's znode.
 func (m *membership) node(first time.Duration) *recipe.Node {
 	c := &m.r.cfg
 	cfg := recipe.NodeConfig{
-		Path: session.JoinPath(c.Group, m.id), Keep: true, ACL: c.ACL, Former: m.r.formerSessions(),
+		Path: session.JoinPath(m.group, m.id), Keep: true, ACL: c.ACL, Former: m.r.formerSessions(),
 		Logger: m.r.log.With("service", c.Name),
 		Control: &recipe.NodeControl{
-			Want: m.want, Changed: m.changed, Wake: m.r.wake,
-			First: first, Splay: splayOf(c.Group+"/"+m.id, c.Splay),
+			Want: m.wanted, Changed: m.changed, Wake: m.wake,
+			First: first, Splay: splayOf(m.group+"/"+m.id, c.Splay),
 		},
 	}
 	switch {
 	case c.format() == FormatServerSet:
 		// Znode names of server sets do not identify the owner; the address does.
-		cfg.Path = session.JoinPath(c.Group, serverSetPrefix)
-		cfg.Sequence = &recipe.NodeSequence{Known: m.r.known(), Mine: m.hasAddress}
+		cfg.Path = session.JoinPath(m.group, serverSetPrefix)
+		cfg.Sequence = &recipe.NodeSequence{Known: m.known(), Mine: m.hasAddress}
 	case c.format() == FormatNerve, c.format() == FormatTemplate && c.Sequential:
 		cfg.Path += "_"
-		cfg.Sequence = &recipe.NodeSequence{Known: m.r.known()}
+		cfg.Sequence = &recipe.NodeSequence{Known: m.known()}
 	}
 	return recipe.NewNode(cfg)
 }
@@ -90,12 +90,12 @@ func (m *membership) identify() error {
 	return nil
 }
 
-func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
+func (m *membership) wanted(state recipe.NodeState) (recipe.NodeWant, error) {
 	if state.Owned && state.Adopted && state.Czxid != m.found {
 		m.found, m.keep = state.Czxid, time.Now().Add(keepFor(m.r.checkers))
-		m.r.adopt(state.Data)
+		m.adopt(state.Data)
 	}
-	w := m.r.want(time.Now(), m.keep)
+	w := m.want(time.Now(), m.keep)
 	if w.state == StateRegistered || w.state == StateCritical || !w.present {
 		m.keep = time.Time{} // decided
 	}
@@ -105,13 +105,13 @@ func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
 		return wanted, err
 	}
 	if !state.Owned {
-		m.r.born0(time.Now())
+		m.bornAt(time.Now())
 	} else if w.status == "" { // the checks have no verdict yet: keep the status as found
 		if member, err := Decode(m.r.cfg.format(), path.Base(state.Path), state.Data); err == nil {
 			w.status = member.Status
 		}
 	}
-	data, err := m.r.data(w, m.host, m.id)
+	data, err := m.data(w, m.host, m.id)
 	if err != nil {
 		return wanted, fmt.Errorf("encode member: %w", err)
 	}
@@ -120,12 +120,12 @@ func (m *membership) want(state recipe.NodeState) (recipe.NodeWant, error) {
 }
 
 func (m *membership) changed(state recipe.NodeState) {
-	if state.Owned != m.known {
-		m.known = state.Owned
-		if m.known {
+	if state.Owned != m.shown {
+		m.shown = state.Owned
+		if m.shown {
 			m.r.log.Info("member registered", "service", m.r.cfg.Name, "path", state.Path, "czxid", state.Czxid)
 		} else {
-			m.r.log.Info("member removed", "service", m.r.cfg.Name, "path", m.r.known())
+			m.r.log.Info("member removed", "service", m.r.cfg.Name, "path", m.known())
 		}
 	}
 	switch {
@@ -134,7 +134,7 @@ func (m *membership) changed(state recipe.NodeState) {
 	case state.Blocked != nil:
 		state.Blocked = fmt.Errorf("%w of another process: waiting until it is gone", state.Blocked)
 	}
-	m.r.publish(m, state)
+	m.publish(m, state)
 }
 
 // formerSessions returns the ids of our own sessions, those of this process and of
@@ -143,89 +143,6 @@ func (r *Registrar) formerSessions() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.former))
-}
-
-// Own returns the path of the znode that a registrar of this service takes over in
-// session s from a previous process, or "" if the session owns none. It returns a
-// fixed name even if the znode does not exist.
-func (c ServiceConfig) Own(ctx context.Context, s *session.Session) (string, error) {
-	m, err := newMembership(NewRegistrar(c), s)
-	if err == nil {
-		err = m.identify()
-	}
-	if err != nil {
-		return "", err
-	}
-	return m.node(0).Find(ctx, s)
-}
-
-// publish makes the current state visible. It completes leaving once the znode is
-// gone.
-func (r *Registrar) publish(m *membership, is recipe.NodeState) {
-	defer r.changed()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, w := &r.status, m.last
-	state := w.state
-	switch {
-	case !is.Owned && w.present && is.Blocked != nil:
-		state = StateBlocked
-	case !is.Owned && w.present:
-		state = StateWaiting
-	}
-	if state != s.State || s.Since.IsZero() {
-		s.State, s.Since = state, time.Now()
-	}
-	s.Registered, s.Weight = is.Owned, w.weight
-	s.Node, r.node = "", is.Path
-	if is.Owned {
-		s.Node = is.Path
-		s.Address = net.JoinHostPort(m.host, strconv.Itoa(r.cfg.Port))
-		r.everUp = true
-		select {
-		case <-r.joined:
-		default:
-			close(r.joined)
-		}
-	}
-	switch {
-	case is.Err != nil:
-		s.Error = is.Err.Error()
-	case is.Blocked != nil:
-		s.Error = is.Blocked.Error()
-	case is.Known:
-		s.Error = ""
-	}
-	r.cfg.Metrics.service(r.cfg.Name, is.Owned)
-	if w.left && !is.Owned && is.Known {
-		r.finishLeaving()
-	}
-}
-
-// adopt takes over a znode that was found, and the state that only its data
-// contains.
-func (r *Registrar) adopt(data []byte) {
-	born := time.Now()
-	if ms := curatorRegistered(data); ms > 0 {
-		born = time.UnixMilli(ms)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.born, r.everUp = born, true
-	r.risen = time.Time{} // it was up before, so it is warm
-}
-
-// born0 sets the registration time of a znode that is about to be made.
-func (r *Registrar) born0(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.born = now
-}
-
-func (r *Registrar) known() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.node
 }
 
 // splayOf spreads members over the splay by their names. A member always waits the

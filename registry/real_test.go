@@ -70,7 +70,7 @@ func start(t *testing.T, s *session.Session, c ServiceConfig) (*Registrar, func(
 }
 
 func service(group, format, id string, port int) ServiceConfig {
-	return ServiceConfig{Name: id, Group: group, Format: format, MemberID: id, Address: "127.0.0.1", Port: port}
+	return ServiceConfig{Name: id, Groups: []string{group}, Format: format, MemberID: id, Address: "127.0.0.1", Port: port}
 }
 
 func drain(t *testing.T, r *Registrar) {
@@ -260,7 +260,7 @@ func TestInterop_Curator(t *testing.T) {
 	}
 	wait(t, "its member", m.shows(1, 2))
 	// Its own bytes for the same instance are ours, but for the time.
-	ours, _, err := s.Get(t.Context(), r.Status().Node)
+	ours, _, err := s.Get(t.Context(), r.Status().Nodes[0])
 	if err != nil {
 		t.Fatal(err)
 	}

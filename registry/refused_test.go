@@ -32,7 +32,7 @@ func TestRegistrar_RefusedWithoutChecks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := NewRegistrar(ServiceConfig{Name: "web", Group: "/closed/web", Address: "10.0.0.1", Port: 80})
+		r := NewRegistrar(ServiceConfig{Name: "web", Groups: []string{"/closed/web"}, Address: "10.0.0.1", Port: 80})
 		ran := make(chan error, 1)
 		go func() { ran <- r.Run(ctx, s) }()
 		go func() { _ = r.RunChecks(ctx) }()

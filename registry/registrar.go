@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,30 +31,30 @@ const (
 
 // ServiceStatus is the state of a service.
 type ServiceStatus struct {
-	Name        string        `json:"name"`    // of the service
-	Group       string        `json:"group"`   // znode that members are in
-	Format      string        `json:"format"`  // of the member, see [Encode]
-	Address     string        `json:"address"` // host:port as registered
-	State       string        `json:"state"`
-	Since       time.Time     `json:"since,omitzero"` // of the state
-	Registered  bool          `json:"registered"`
-	Node        string        `json:"node,omitempty"`   // path of the member's znode
+	Name        string        `json:"name"`             // of the service
+	Groups      []string      `json:"groups"`           // znodes that its members are in
+	Format      string        `json:"format"`           // of the member, see [Encode]
+	Address     string        `json:"address"`          // host:port as registered
+	State       string        `json:"state"`            // of the group where it is farthest from the wanted state
+	Since       time.Time     `json:"since,omitzero"`   // of the state
+	Registered  bool          `json:"registered"`       // in all groups
+	Nodes       []string      `json:"nodes,omitempty"`  // paths of the members' znodes
 	Weight      *int          `json:"weight,omitempty"` // as registered
 	Error       string        `json:"error,omitempty"`  // why it is not in the wanted state
 	Maintenance *Maintenance  `json:"maintenance,omitempty"`
 	Checks      []CheckStatus `json:"checks"` // each as it is now
 }
 
-// Registrar keeps one service's member registered while its checks pass. Its checks
-// run as long as the settings ([Registrar.RunChecks]), its znode lives as long as
+// Registrar keeps one service registered in its groups while its checks pass. Its checks
+// run as long as the settings ([Registrar.RunChecks]), its znodes live as long as
 // the session ([Registrar.Run]). All methods may be called from any goroutine.
 type Registrar struct {
 	cfg      ServiceConfig
 	log      *slog.Logger
 	checkers []*checker
-	fault    error // the configuration is not valid
+	places   []*place // one for each group
+	fault    error    // the configuration is not valid
 
-	wake chan struct{} // size 1: something changed that Run should look at
 	load sync.Once
 
 	mu    sync.Mutex // guards what follows
@@ -62,7 +63,6 @@ type Registrar struct {
 	// checks have not risen, or the member was up before and is warm.
 	risen    time.Time
 	wasUp    bool      // the checks had risen at the last look
-	everUp   bool      // the member has been registered before: its status may be shown
 	left     time.Time // when leaving began; zero: it has not
 	gone     chan struct{}
 	joined   chan struct{}
@@ -71,8 +71,6 @@ type Registrar struct {
 	session  *session.Session // of the newest Run
 	sessions int              // sessions that Run has seen
 	former   map[int64]bool   // their ids
-	node     string           // path of the znode as last known
-	born     time.Time        // registration time in the znode's data
 	status   ServiceStatus
 }
 
@@ -80,9 +78,12 @@ type Registrar struct {
 // nothing. Run reports an invalid cfg.
 func NewRegistrar(cfg ServiceConfig) *Registrar {
 	r := &Registrar{
-		cfg: cfg, log: logger(cfg.Logger), fault: cfg.Validate(), wake: make(chan struct{}, 1), gone: make(chan struct{}), joined: make(chan struct{}),
+		cfg: cfg, log: logger(cfg.Logger), fault: cfg.Validate(), gone: make(chan struct{}), joined: make(chan struct{}),
 		former: make(map[int64]bool),
-		status: ServiceStatus{Name: cfg.Name, Group: cfg.Group, Format: cfg.format(), State: StateUnknown},
+		status: ServiceStatus{Name: cfg.Name, Groups: cfg.Groups, Format: cfg.format(), State: StateUnknown},
+	}
+	for _, group := range cfg.Groups {
+		r.places = append(r.places, &place{r: r, group: group, wake: make(chan struct{}, 1), state: StateUnknown})
 	}
 	for _, c := range cfg.Checks {
 		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.wakeRun(); r.changed() })
@@ -104,17 +105,25 @@ func (r *Registrar) changed() {
 
 // wakeRun makes Run look again.
 func (r *Registrar) wakeRun() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+	for _, p := range r.places {
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
 // Inherit copies the state of the registrar of previous settings: the verdicts of
-// unchanged checks, and its znode if the member has the same place, format and id. Call
-// it before this one runs. A previous registrar of the same znode must have stopped; of
-// another one it may still run, and leave after [Registrar.Joined].
+// unchanged checks, and its znodes in the groups of both if format and id are the same.
+// The previous one gives these up, and removes the others when it leaves. Call it before
+// this one runs. The previous one may run until after [Registrar.Joined].
 func (r *Registrar) Inherit(old *Registrar) {
+	same := old.cfg.format() == r.cfg.format() && old.cfg.MemberID == r.cfg.MemberID
+	for _, was := range old.places {
+		if same && slices.Contains(r.cfg.Groups, was.group) {
+			was.cede()
+		}
+	}
 	for _, k := range r.checkers {
 		for _, o := range old.checkers {
 			if reflect.DeepEqual(k.cfg, o.cfg) {
@@ -131,12 +140,16 @@ func (r *Registrar) Inherit(old *Registrar) {
 		r.former[id] = true
 	}
 	old.heir = r
-	if old.cfg.Group == r.cfg.Group && old.cfg.format() == r.cfg.format() && old.cfg.MemberID == r.cfg.MemberID {
-		r.node, r.born, r.everUp = old.node, old.born, old.everUp
+	for _, p := range r.places {
+		for _, was := range old.places {
+			if same && was.group == p.group {
+				p.node, p.born, p.everUp = was.node, was.born, was.everUp
+			}
+		}
 	}
 }
 
-// Joined is closed when the member has been registered once.
+// Joined is closed when the member has been registered in all groups.
 func (r *Registrar) Joined() <-chan struct{} { return r.joined }
 
 // RunChecks runs the checks until ctx ends, independent of sessions.
@@ -152,8 +165,8 @@ func (r *Registrar) RunChecks(ctx context.Context) error {
 }
 
 // Run keeps the member registered in session s until ctx or the session ends. It
-// does not touch the znode when it returns, so a hand-over writes nothing;
-// [Registrar.Drain] removes the znode. It returns nil when ctx ends, the session's
+// does not touch the znodes when it returns, so a hand-over writes nothing;
+// [Registrar.Drain] removes them. It returns nil when ctx ends, the session's
 // cause when that has ended, and an error when error of the configuration.
 func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	if r.fault != nil {
@@ -162,19 +175,26 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	r.loadState()
 	again := r.enter(s)
 	defer r.exit()
-	m, err := newMembership(r, s)
-	if err != nil {
-		return err
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, p := range r.places {
+		wg.Go(func() {
+			if err := p.run(within, s, again && !s.Resumed()); err != nil {
+				cancel(err)
+			}
+		})
 	}
-	var first time.Duration
-	if again && !s.Resumed() {
-		first = splayOf(r.cfg.Group+"/"+r.cfg.MemberID+"/"+r.cfg.Name, r.cfg.Splay)
+	wg.Wait()
+	select { // All groups may be given up.
+	case <-within.Done():
+	case <-s.Done():
+		cancel(context.Cause(s.Context()))
 	}
-	err = m.node(first).Run(ctx, s)
 	if ctx.Err() != nil {
 		return nil
 	}
-	return err
+	return context.Cause(within)
 }
 
 // enter notes a session and reports whether it is not the first one.
@@ -195,9 +215,7 @@ func (r *Registrar) exit() {
 	defer r.mu.Unlock()
 	r.running--
 	r.status.Registered = false
-	if r.running == 0 && !r.left.IsZero() {
-		r.finishLeaving()
-	}
+	r.finishLeaving()
 	r.cfg.Metrics.service(r.cfg.Name, r.heir != nil && r.heir.Status().Registered)
 }
 
@@ -272,7 +290,7 @@ func (r *Registrar) loadState() {
 }
 
 // Drain makes the member leave. It shows the member as draining for the configured
-// time, then deletes its znode. It returns when the znode is gone or ctx ends.
+// time, then deletes its znodes. It returns when they are gone or ctx ends.
 // Without a running Run it returns at once; the member then ends with its session.
 // A drained Registrar cannot register again: create a new one.
 func (r *Registrar) Drain(ctx context.Context) error {
@@ -280,9 +298,7 @@ func (r *Registrar) Drain(ctx context.Context) error {
 	if r.left.IsZero() {
 		r.left = time.Now()
 	}
-	if r.running == 0 {
-		r.finishLeaving()
-	}
+	r.finishLeaving()
 	r.mu.Unlock()
 	r.wakeRun()
 	select {
@@ -323,8 +339,13 @@ func (r *Registrar) Serve(ctx context.Context, m *session.Manager) error {
 // drain time.
 const serveMargin = 5 * time.Second
 
-// finishLeaving closes gone once. r.mu is held.
+// finishLeaving closes gone once, when the member leaves and no group has it any more.
+// r.mu is held.
 func (r *Registrar) finishLeaving() {
+	stays := func(p *place) bool { return !p.left && !p.ceded }
+	if r.left.IsZero() || r.running > 0 && slices.ContainsFunc(r.places, stays) {
+		return
+	}
 	select {
 	case <-r.gone:
 	default:

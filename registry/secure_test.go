@@ -60,7 +60,7 @@ func TestReal_SecuredRegistration(t *testing.T) { //nolint:tparallel // the subt
 	r, stop := start(t, s, service("/services/web", FormatNerve, "a", 1))
 	defer stop()
 	wait(t, "registered", func() bool { return r.Status().Registered })
-	for _, path := range []string{"/services", "/services/web", r.Status().Node} {
+	for _, path := range []string{"/services", "/services/web", r.Status().Nodes[0]} {
 		acl, _, err := s.GetACL(t.Context(), path)
 		var text []string
 		for _, a := range acl {
@@ -71,7 +71,7 @@ func TestReal_SecuredRegistration(t *testing.T) { //nolint:tparallel // the subt
 			t.Errorf("%s: %q, %v", path, text, err)
 		}
 	}
-	t.Run("a stranger reads and cannot write", func(t *testing.T) { strangers(t, plain, r.Status().Node) })
+	t.Run("a stranger reads and cannot write", func(t *testing.T) { strangers(t, plain, r.Status().Nodes[0]) })
 	t.Run("a certificate alone is enough", func(t *testing.T) {
 		byCert := dialReal(t, secure)
 		other, stop := start(t, byCert, service("/services/web", FormatNerve, "b", 2))

@@ -23,7 +23,7 @@ func TestServe(t *testing.T) {
 		go func() { defer close(ended); _ = m.Run(run) }()
 		ctx, cancel := context.WithCancel(t.Context())
 		r := NewRegistrar(ServiceConfig{
-			Name: "web", Group: groupPath, MemberID: "a", Address: "10.0.0.5", Port: 80, Drain: 10 * time.Second,
+			Name: "web", Groups: []string{groupPath}, MemberID: "a", Address: "10.0.0.5", Port: 80, Drain: 10 * time.Second,
 			ACL: []session.ACL{{Perms: session.PermRead | session.PermWrite | session.PermDelete, Scheme: "world", ID: "anyone"}},
 		})
 		done := make(chan error, 1)

@@ -38,8 +38,8 @@ type RunFunc func(ctx context.Context, args []string, limit int) (output string,
 // change it after the call of [NewRegistrar]. The zero value of an optional field
 // means its default.
 type ServiceConfig struct {
-	Name  string // label of the service block
-	Group string // path of the group znode
+	Name   string   // label of the service block
+	Groups []string // paths of the group znodes; it is a member of each
 
 	// Address is a host name or IP address; empty: the local address that
 	// reaches ZooKeeper.
@@ -95,8 +95,13 @@ var memberID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 func (c ServiceConfig) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := session.ValidatePath(c.Group); err != nil || c.Group == "/" {
-		bad("group %q is not the path of a group", c.Group)
+	if len(c.Groups) == 0 {
+		bad("no group")
+	}
+	for i, group := range c.Groups {
+		if err := session.ValidatePath(group); err != nil || group == "/" || slices.Contains(c.Groups[:i], group) {
+			bad("group %q is not the path of a group, or it is there twice", group)
+		}
 	}
 	if c.Address != "" {
 		if _, err := ParseHost(c.Address); err != nil {
@@ -135,7 +140,7 @@ func (c ServiceConfig) Validate() error {
 // probe encodes a sample registration, so that loading the settings finds values
 // that the format rejects.
 func (c ServiceConfig) probe() error {
-	r := c.registration("192.0.2.1", "probe")
+	r := c.registration(c.Groups[0], "192.0.2.1", "probe")
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -145,10 +150,10 @@ func (c ServiceConfig) probe() error {
 
 func (c ServiceConfig) format() string { return cmp.Or(c.Format, FormatNerve) }
 
-// registration returns the registration of the service when all is well.
-func (c ServiceConfig) registration(host, id string) Registration {
+// registration returns the registration of the service in a group when all is well.
+func (c ServiceConfig) registration(group, host, id string) Registration {
 	return Registration{
-		Service: path.Base(c.Group), ID: id, Host: host, Port: c.Port, Ports: c.Ports, Weight: c.Weight, Labels: c.Labels,
+		Service: path.Base(group), ID: id, Host: host, Port: c.Port, Ports: c.Ports, Weight: c.Weight, Labels: c.Labels,
 		HAProxyServerOptions: c.HAProxyServerOptions, Shard: c.Shard, Curator: c.Curator, Template: c.Template,
 	}
 }

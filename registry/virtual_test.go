@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,7 +153,7 @@ func (h *health) run(ctx context.Context, _ []string, _ int) (string, int, error
 
 func webService(h *health) ServiceConfig {
 	return ServiceConfig{
-		Name: "web", Group: groupPath, Address: "10.0.0.5", Port: 8080, MemberID: "web-1", Run: h.run,
+		Name: "web", Groups: []string{groupPath}, Address: "10.0.0.5", Port: 8080, MemberID: "web-1", Run: h.run,
 		Checks: []CheckConfig{{Kind: CheckExec, Command: []string{"check"}}},
 	}
 }
@@ -198,7 +199,7 @@ func TestRegistrar_OnlyAfterChecksHaveRisen(t *testing.T) {
 		if want := `{"host":"10.0.0.5","port":8080,"name":"web-1"}`; string(n.Data) != want || name != "web-1_0000000000" {
 			t.Errorf("%s: got %s, want %s", name, n.Data, want)
 		}
-		if s := r.Status(); s.State != StateRegistered || !s.Registered || s.Node != groupPath+"/"+name {
+		if s := r.Status(); s.State != StateRegistered || !s.Registered || !slices.Equal(s.Nodes, []string{groupPath + "/" + name}) {
 			t.Errorf("got %+v", s)
 		}
 		h.bad.Store(true)
@@ -297,7 +298,7 @@ func TestRegistrar_SplayInLaterSessions(t *testing.T) {
 		eventually(t, time.Minute, "registered at once in the first session", func() bool { return len(nodes(srv)) == 1 })
 		_, n, _ := one(srv)
 		srv.ExpireSession(n.Stat.EphemeralOwner)
-		d := splayOf(c.Group+"/"+c.MemberID+"/"+c.Name, c.Splay)
+		d := splayOf(c.Groups[0]+"/"+c.MemberID+"/"+c.Name, c.Splay)
 		always(t, d-time.Minute, "not before its splay", func() bool { return len(nodes(srv)) == 0 })
 		if s := r.Status(); s.State != StateWaiting {
 			t.Errorf("got %+v", s)
@@ -750,7 +751,7 @@ func TestRegistrar_Inherit(t *testing.T) {
 }
 
 func TestRegistrar_InvalidConfig(t *testing.T) {
-	c := ServiceConfig{Name: "x", Group: "no path", Port: 70000, Address: "a b", MemberID: "a/b", Format: "x", OnCritical: "x", Checks: []CheckConfig{{Kind: "x"}, {Kind: "x"}}}
+	c := ServiceConfig{Name: "x", Groups: []string{"no path"}, Port: 70000, Address: "a b", MemberID: "a/b", Format: "x", OnCritical: "x", Checks: []CheckConfig{{Kind: "x"}, {Kind: "x"}}}
 	err := NewRegistrar(c).Run(t.Context(), nil)
 	if err == nil {
 		t.Fatal("taken")
@@ -778,7 +779,7 @@ func peakRate(t *testing.T, splay time.Duration) (peak uint64) {
 		all := make([]*Registrar, 500)
 		for i := range all {
 			all[i] = NewRegistrar(ServiceConfig{
-				Name: "web", Group: fmt.Sprintf("/services/s%03d", i), MemberID: "web-1", Address: "10.0.0.5", Port: 80, Splay: splay,
+				Name: "web", Groups: []string{fmt.Sprintf("/services/s%03d", i)}, MemberID: "web-1", Address: "10.0.0.5", Port: 80, Splay: splay,
 			})
 			wg.Go(func() {
 				for ctx.Err() == nil {
@@ -826,4 +827,42 @@ func TestRegistrar_500ServicesSplayed(t *testing.T) {
 	if splayed*5 >= unsplayed {
 		t.Errorf("the peak with a splay is %d, without %d", splayed, unsplayed)
 	}
+}
+
+// A member that cannot join one of its groups is in the others. The status says where it is
+// not, and why; leaving waits for all.
+func TestRegistrar_OneOfTwoGroups(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		const other = "/services/other"
+		var h health
+		c := curatorService(&h)
+		c.Groups = []string{groupPath, other}
+		for _, p := range []string{"/services", other, other + "/web-1"} {
+			if err := srv.Create(p, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := NewRegistrar(c)
+		m := run(t, memConfig(srv), r)
+		defer m.stop()
+		eventually(t, time.Minute, "blocked in one group", func() bool { return r.Status().State == StateBlocked && len(nodes(srv)) == 1 })
+		if s := r.Status(); s.Registered || !slices.Equal(s.Nodes, []string{groupPath + "/web-1"}) || !strings.HasPrefix(s.Error, other+": ") {
+			t.Errorf("got %+v", s)
+		}
+		select {
+		case <-r.Joined():
+			t.Error("joined, although one group is missing")
+		default:
+		}
+		if err := srv.Delete(other + "/web-1"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Hour, "registered in both", func() bool { s := r.Status(); return s.Registered && len(s.Nodes) == 2 && s.Error == "" })
+		if err := r.Drain(t.Context()); err != nil || r.Status().State != StateLeft {
+			t.Errorf("%v, %+v", err, r.Status())
+		}
+		if _, err := srv.Get(other + "/web-1"); err == nil || len(nodes(srv)) != 0 {
+			t.Error("a member stays after Drain")
+		}
+	})
 }

@@ -19,7 +19,8 @@ type want struct {
 
 // want decides from checks, maintenance and leaving. keep is the time until which
 // an adopted member stays without a verdict; zero if none was adopted.
-func (r *Registrar) want(now, keep time.Time) want {
+func (p *place) want(now, keep time.Time) want {
+	r := p.r
 	checks := r.checks()
 	health := healthOf(checks)
 	r.mu.Lock()
@@ -27,9 +28,9 @@ func (r *Registrar) want(now, keep time.Time) want {
 	r.rise(now, health, !keep.IsZero())
 	switch {
 	case !r.left.IsZero():
-		return r.wantLeaving(now)
+		return p.wantLeaving(now)
 	case r.maint.active(now):
-		return r.wantMaintenance(now)
+		return p.wantMaintenance(now)
 	case health == Passing:
 		return r.wantUp(now)
 	case health == Unknown && !keep.IsZero() && (now.Before(keep) || allGood(checks)):
@@ -39,7 +40,7 @@ func (r *Registrar) want(now, keep time.Time) want {
 			w.next = keep
 		}
 		return w
-	case health == Critical && r.cfg.OnCritical == OnCriticalStatus && r.everUp:
+	case health == Critical && r.cfg.OnCritical == OnCriticalStatus && p.everUp:
 		return want{present: true, status: view.StatusDown, weight: r.cfg.Weight, state: StateCritical}
 	case health == Critical:
 		return want{state: StateCritical}
@@ -78,34 +79,37 @@ func (r *Registrar) wantUp(now time.Time) want {
 // that followers see that it leaves on purpose.
 const leaveNotice = 100 * time.Millisecond
 
-func (r *Registrar) wantLeaving(now time.Time) want {
-	if end := r.left.Add(max(r.cfg.Drain, leaveNotice)); now.Before(end) && r.status.Registered {
+func (p *place) wantLeaving(now time.Time) want {
+	r := p.r
+	if end := r.left.Add(max(r.cfg.Drain, leaveNotice)); now.Before(end) && p.registered {
 		return want{present: true, status: view.StatusDraining, weight: r.cfg.Weight, state: StateDraining, next: end}
 	}
 	return want{state: StateLeft, left: true}
 }
 
-func (r *Registrar) wantMaintenance(now time.Time) want {
+func (p *place) wantMaintenance(now time.Time) want {
+	r := p.r
 	w := want{state: StateMaintenance, next: r.maint.Until}
 	end := r.maint.Since.Add(leaveNotice)
 	if r.maint.Drain {
 		end = r.maint.Since.Add(max(time.Duration(r.maint.DrainFor), leaveNotice))
 	}
 	switch {
-	case now.Before(end) && r.status.Registered:
+	case now.Before(end) && p.registered:
 		w.present, w.status, w.next = true, view.StatusDraining, earliest(w.next, end)
-	case r.cfg.OnCritical == OnCriticalStatus && r.everUp:
+	case r.cfg.OnCritical == OnCriticalStatus && p.everUp:
 		w.present, w.status = true, view.StatusMaintenance
 	}
 	w.weight = r.cfg.Weight
 	return w
 }
 
-func (r *Registrar) data(w want, host, id string) ([]byte, error) {
-	reg := r.cfg.registration(host, id)
+func (p *place) data(w want, host, id string) ([]byte, error) {
+	r := p.r
+	reg := r.cfg.registration(p.group, host, id)
 	reg.Status, reg.Weight = w.status, w.weight
 	r.mu.Lock()
-	reg.Registered = r.born
+	reg.Registered = p.born
 	r.mu.Unlock()
 	if err := reg.validate(); err != nil {
 		return nil, err

@@ -157,7 +157,7 @@ func (w *world) boot(b *box) {
 	b.health.bad.Store(false)
 	w.setAlive(b)
 	b.reg = NewRegistrar(ServiceConfig{
-		Name: "web", Group: groupPath, Address: "10.0.0.5", Port: b.port, MemberID: fmt.Sprint("m", b.port), Run: b.health.run,
+		Name: "web", Groups: []string{groupPath}, Address: "10.0.0.5", Port: b.port, MemberID: fmt.Sprint("m", b.port), Run: b.health.run,
 		Weight: &weight, WarmUp: 30 * time.Second, Checks: []CheckConfig{{Kind: CheckExec, Command: []string{"check"}}},
 	})
 	b.agent = run(w.t, addrConfig(w.srv, b.addr()), b.reg)

@@ -80,7 +80,7 @@ func troubled() *show.Status {
 			{Kind: "group", Name: "api", Path: "/services/api"},
 		},
 		Services: []registry.ServiceStatus{{
-			Name: "api", State: "failed", Address: "10.0.0.1:80", Since: ago(53 * time.Hour), Node: "/services/api/m1",
+			Name: "api", State: "failed", Address: "10.0.0.1:80", Since: ago(53 * time.Hour), Nodes: []string{"/services/api/m1"},
 			Checks: []registry.CheckStatus{{Name: "http", State: registry.Critical, Since: ago(53 * time.Hour), Output: "503 broken\n"}},
 		}},
 		Templates: []show.TemplateStatus{

@@ -39,7 +39,7 @@ func (s *simulation) place(name string) (group, format string) { //nolint:noname
 	path := name
 	for _, c := range s.cfg.Services {
 		if c.Name == name {
-			path = c.Group
+			path = c.Groups[0]
 		}
 	}
 	for _, g := range s.cfg.Groups {
@@ -93,7 +93,7 @@ func (s *simulation) add(ctx context.Context, name string) error {
 	group, format := s.place(name)
 	life, stop := context.WithCancel(ctx)
 	s.members[name] = append(s.members[name], stop)
-	cfg := registry.ServiceConfig{Name: id, Group: group, Address: "127.0.0.1", Port: b.port, Format: format, MemberID: id}
+	cfg := registry.ServiceConfig{Name: id, Groups: []string{group}, Address: "127.0.0.1", Port: b.port, Format: format, MemberID: id}
 	s.wg.Go(func() {
 		defer b.close()
 		s.live(life, cfg)

@@ -70,7 +70,7 @@ func (n *narrator) units(s *show.Status) {
 	for _, v := range s.Services {
 		word := v.State
 		if v.Registered {
-			word += " as " + v.Node
+			word += " as " + strings.Join(v.Nodes, ", ")
 		}
 		if n.services[v.Name] != word {
 			n.services[v.Name] = word

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -157,10 +158,12 @@ func (h *host) asOneOfSeveral(c *agent.Config) {
 	for i := range c.Services {
 		s := &c.Services[i]
 		s.MemberID = h.name
-		if groups[s.Group] {
+		if slices.ContainsFunc(s.Groups, func(group string) bool { return groups[group] }) {
 			s.MemberID += "-" + s.Name
 		}
-		groups[s.Group] = true
+		for _, group := range s.Groups {
+			groups[group] = true
+		}
 	}
 }
 

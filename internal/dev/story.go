@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func (d *run) newStory(cfg *agent.Config) *story {
 	group := ""
 	for _, c := range cfg.Services {
 		for _, g := range cfg.Groups {
-			if g.Path == c.Group {
+			if slices.Contains(c.Groups, g.Path) {
 				group = g.Name
 			}
 		}

@@ -156,7 +156,9 @@ func (d *doctor) needs() []need {
 		list = append(list, need{"groups " + v.Name, v.Path, false})
 	}
 	for _, v := range d.cfg.Services {
-		list = append(list, need{"service " + v.Name, v.Group, true})
+		for _, group := range v.Groups {
+			list = append(list, need{"service " + v.Name, group, true})
+		}
 	}
 	for _, v := range d.cfg.Elections {
 		list = append(list, need{"election " + v.Name, v.Path, true})

@@ -93,19 +93,20 @@ var forms = map[string]struct {
 	summary string // of the error
 	check   func(string) error
 }{
-	"nonempty":   {},
-	"secret":     {},
-	"path":       {"Invalid path", checkFileName},
-	"znode path": {"Invalid znode path", checkZnode},
-	"url":        {"Invalid URL", checkURL},
-	"host":       {"Invalid address", checkHost},
-	"address":    {"Invalid address", checkHostPort},
-	"listen":     {"Invalid address", checkListen},
-	"signal":     {"Unknown signal", checkSignal},
-	"id":         {"Invalid agent id", checkID},
-	"domain":     {"Invalid domain", checkDomain},
-	"permits":    {"Invalid permits", func(text string) error { _, err := pace.ParseShare(text); return err }},
-	"schedule":   {"Invalid schedule", func(line string) error { _, err := hook.ParseSchedule(line, "check"); return err }},
+	"nonempty":           {},
+	"secret":             {},
+	"path":               {"Invalid path", checkFileName},
+	"znode path":         {"Invalid znode path", checkZnode},
+	"znode path or list": {"Invalid znode path", checkZnode},
+	"url":                {"Invalid URL", checkURL},
+	"host":               {"Invalid address", checkHost},
+	"address":            {"Invalid address", checkHostPort},
+	"listen":             {"Invalid address", checkListen},
+	"signal":             {"Unknown signal", checkSignal},
+	"id":                 {"Invalid agent id", checkID},
+	"domain":             {"Invalid domain", checkDomain},
+	"permits":            {"Invalid permits", func(text string) error { _, err := pace.ParseShare(text); return err }},
+	"schedule":           {"Invalid schedule", func(line string) error { _, err := hook.ParseSchedule(line, "check"); return err }},
 }
 
 // reader reads one argument under its rule, and reports what is wrong with it.
@@ -318,9 +319,16 @@ func (r *reader) boolean() bool {
 
 // strings reads a list of strings; a null among them is an error.
 func (r *reader) strings() []string {
+	form, formed := forms[r.check]
+	if formed && r.v != cty.NilVal && r.v.Type() == cty.String {
+		r.v = cty.ListVal([]cty.Value{r.v}) // one may stand without brackets
+	}
 	v, ok := r.value(cty.List(cty.String))
 	if !ok {
 		return nil
+	}
+	if formed && v.LengthInt() == 0 {
+		r.s.errorAt(r.At, "Empty value", "%q must not be empty.", r.name)
 	}
 	list := make([]string, 0, v.LengthInt())
 	for _, e := range v.AsValueSlice() {
@@ -331,7 +339,11 @@ func (r *reader) strings() []string {
 			r.s.errorAt(r.At, "Unknown value", "The elements of %q must be among %s, not %q.%s",
 				r.name, quoted(r.enum), e.AsString(), didYouMean(e.AsString(), r.enum))
 		default:
-			list = append(list, e.AsString())
+			if list = append(list, e.AsString()); formed {
+				if err := form.check(e.AsString()); err != nil {
+					r.s.errorAt(r.At, form.summary, "%s: %v.", r.name, err)
+				}
+			}
 		}
 	}
 	return list

@@ -14,7 +14,7 @@ type serviceBlock struct {
 	Name       string         `hcl:"name,label"`
 	At         hcl.Range      `hcl:",def_range"`
 	Invalid    bool           `hcl:",invalid"`
-	Group      text           `hcl:"group" is:"znode path" doc:"The group that it is a member of."`
+	Groups     list           `hcl:"group" is:"znode path or list" doc:"The group that it is a member of, or a list of groups."`
 	Address    text           `hcl:"address,optional" is:"host" doc:"Where clients reach it. The default is the local address that reaches ZooKeeper."`
 	Port       number         `hcl:"port" is:"number" min:"1" max:"65535" doc:"Where clients reach it."`
 	Ports      portMap        `hcl:"ports,optional" is:"map of ports" doc:"Further named ports."`
@@ -36,8 +36,11 @@ func (s *Settings) resolveServices(blocks []*serviceBlock) {
 	ids := map[string]*serviceBlock{}
 	for _, b := range blocks {
 		c := s.resolveService(b)
-		if c.MemberID != "" {
-			key := c.Group + "\x00" + c.MemberID
+		for _, group := range c.Groups {
+			if c.MemberID == "" {
+				break
+			}
+			key := group + "\x00" + c.MemberID
 			if first, ok := ids[key]; ok {
 				s.errorAt(b.At, "Two services with one member", "Service %q has the group and the member_id of %q at %s.", b.Name, first.Name, place(first.At))
 			}
@@ -50,7 +53,7 @@ func (s *Settings) resolveServices(blocks []*serviceBlock) {
 func (s *Settings) resolveService(b *serviceBlock) registry.ServiceConfig {
 	errs := len(s.Diagnostics.Errs())
 	c := registry.ServiceConfig{
-		Name: b.Name, Group: b.Group.Value, Address: b.Address.Value, Port: b.Port.Value,
+		Name: b.Name, Groups: b.Groups.Value, Address: b.Address.Value, Port: b.Port.Value,
 		Ports: b.Ports.Value, Format: b.Format.Value, Template: b.Template.Value, Sequential: b.Sequential.Value,
 		MemberID: b.MemberID.Value, Weight: optional(b.Weight), Labels: b.Labels.Value,
 		HAProxyServerOptions: b.HAProxy.Value, Shard: optional(b.Shard), OnCritical: b.OnCritical.Value,

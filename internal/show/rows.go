@@ -46,8 +46,8 @@ func (s *Status) serviceRows() []Row {
 			}
 			row.Parts = append(row.Parts, Row{Kind: "check", Name: c.Name, State: c.State.String(), Since: c.Since, Detail: output})
 		}
-		if v.Node != "" {
-			row.Parts = append(row.Parts, Row{Kind: "znode", Detail: v.Node})
+		for _, node := range v.Nodes {
+			row.Parts = append(row.Parts, Row{Kind: "znode", Detail: node})
 		}
 		row.Detail = Joined("; ", append(details, v.Error)...)
 		rows[i] = row

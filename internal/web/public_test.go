@@ -26,7 +26,7 @@ Groups.Members.Znode Groups.Members.LabelsLeftOut Groups.Out.Address Groups.Out.
 GroupSets.Groups.Members.LabelsLeftOut GroupSets.Groups.Out.Address GroupSets.Groups.Out.ID GroupSets.Groups.Out.Node GroupSets.Groups.Out.State
 Groups.Name Groups.Path Groups.Rejected.Reason Groups.Rejected.Znode Health Hooks.Leader Hooks.Name Hooks.Runs.Event
 Hooks.Runs.Signal Hooks.Runs.State Hooks.Schedule Hooks.Triggers Services.Address Services.Checks.Kind Services.Checks.Name Services.Error
-Services.Format Services.Group Services.Maintenance.Reason Services.Name Services.Node Services.State Settings.Error Settings.Files
+Services.Format Services.Groups Services.Maintenance.Reason Services.Name Services.Nodes Services.State Settings.Error Settings.Files
 Settings.Hash Sources.Kind Sources.Name Sources.Path Sources.Version Summary Templates.Files Templates.Name Templates.Position
 Elections.Leader.RawID Elections.Leader.Znode Templates.Check Templates.Sources Templates.Stage Templates.State Templates.Version ZooKeeper.LastError ZooKeeper.Outages.Reason ZooKeeper.Server ZooKeeper.SessionID ZooKeeper.State
 ZooKeeper.Warning

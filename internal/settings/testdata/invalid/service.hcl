@@ -28,3 +28,25 @@ service "twice" {
   check "tcp" { address = "127.0.0.1:80" }
   check "tcp" { address = "127.0.0.1:81" }
 }
+service "nowhere" {
+  group = []
+  port  = 80
+}
+service "everywhere" {
+  group = ["/g", "services", "/g"]
+  port  = 80
+}
+service "first" {
+  group     = ["/g", "/h"]
+  port      = 80
+  member_id = "m"
+}
+service "second" {
+  group     = ["/i", "/h"]
+  port      = 80
+  member_id = "m"
+}
+service "repeated" {
+  group = ["/g", "/g"]
+  port  = 80
+}

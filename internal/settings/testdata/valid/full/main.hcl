@@ -58,7 +58,7 @@ election "e" {
   join_delay = "24s"
 }
 service "ttl" {
-  group    = "/services/ttl"
+  group    = ["/services/ttl", "/services/next"]
   port     = 1
   ports    = { admin = 2 }
   format   = "serverset"
