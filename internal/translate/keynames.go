@@ -13,7 +13,7 @@ func (w *rewriter) rename(list []token, arg int, what string, single bool, chang
 		if s, ok = change(s); !ok {
 			return nil, what + " of this pattern"
 		}
-		if clean := path.Clean("/" + s); w.keyIsPath && s != clean && (single || s != clean+"/" && s != "/") {
+		if clean := path.Clean("/" + s); w.keyIsPath && s != "" && s != clean && (single || s != clean+"/" && s != "/") {
 			return nil, what + " of " + quoteGo(s) + ": keys of confd begin with a slash and do not end with one, so it finds nothing there"
 		}
 		if !below(w.keys, s) {
