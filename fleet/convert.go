@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,10 @@ import (
 // later changes. If a tool changes the tree meanwhile without the publishers' lock,
 // Convert returns an error that matches [ErrConflict]. Then it has converted
 // nothing, or, if the change came too late for that, the versioned tree lacks the
-// change and the flat key stays. Convert uses the path, the description of the
-// version and Check from cfg.
+// change and the flat key stays. If Convert was cut short, call it again: it deletes
+// the flat keys that have the values in use. The error matches [ErrUnchanged] when the
+// tree is versioned and nothing is left to do. Convert uses the path, the description of
+// the version and Check from cfg.
 func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bool) (Result, error) {
 	return change(ctx, s, cfg, "convert", func(ctx context.Context, p *publisher) (Result, error) {
 		st, err := p.begin(ctx, true)
@@ -29,7 +32,7 @@ func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bo
 		case !st.Exists:
 			return Result{}, fmt.Errorf("config %s: %w", cfg.Path, config.ErrNotReady)
 		case st.Layout == config.LayoutVersioned:
-			return Result{}, fmt.Errorf("config %s is versioned already: %w", cfg.Path, ErrUnchanged)
+			return p.convertRest(ctx, st, keep)
 		}
 		keys := map[string][]byte{}
 		for key, k := range st.Keys().All() {
@@ -43,6 +46,26 @@ func Convert(ctx context.Context, s *session.Session, cfg PublishConfig, keep bo
 		}
 		return res, p.afterFlip(ctx, st, keep)
 	})
+}
+
+// convertRest deletes the flat keys that a Convert left behind when it was cut short after
+// the flip. A key with another value than the version in use stays.
+func (p *publisher) convertRest(ctx context.Context, st *trees.State, keep bool) (Result, error) {
+	nodes, _, err := trees.Walk(ctx, p.s, p.cfg.Path)
+	if err != nil {
+		return Result{}, err
+	}
+	if len(nodes) < 2 || keep { // the root
+		return Result{}, fmt.Errorf("config %s is versioned already: %w", p.cfg.Path, ErrUnchanged)
+	}
+	for rel, k := range trees.KeysOf(nodes).All() {
+		if now, ok := st.Keys().Get(rel); !ok || !bytes.Equal(now.Value, k.Value) {
+			delete(nodes, rel)
+		}
+	}
+	r := st.Ready
+	res := Result{Layout: st.Layout, Generation: r.Version, Version: r.Version, Previous: r.Previous, Digest: r.Digest, Count: st.Keys().Len(), Changes: []config.Change{}}
+	return res, p.afterFlip(ctx, &trees.State{Nodes: nodes}, false)
 }
 
 // afterFlip deletes the flat keys, unless keep is set. It returns an error with the

@@ -81,6 +81,8 @@ func Delete(ctx context.Context, s *session.Session, root, by, reason string) (D
 			}
 			if versioned {
 				r.Layout = config.LayoutVersioned
+			} else if err := s.CreateParents(ctx, currentPath(root)); err != nil { // closeOps needs the parent
+				return nil, err
 			}
 			rollout, err := closeOps(ctx, s, root, by, false)
 			if err != nil {

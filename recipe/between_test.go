@@ -145,6 +145,20 @@ func TestSemaphore_TurnDeletedBeforeTheLease(t *testing.T) {
 	})
 }
 
+// The server removes the path, which was empty for a while, after a contender has read it.
+func TestSemaphore_PathReapedMeanwhile(t *testing.T) {
+	for _, dialect := range []string{Curator, Kazoo} {
+		bubble(t, func(t *testing.T, w *world) {
+			must(t, w.Create("/h", []byte("2")))
+			gone := w.between("a", jute.OpGetChildren2, "/h", func() { must(t, w.Delete("/h")) })
+			h, err := NewSemaphore(w.dial("a"), SemaphoreConfig{Path: "/h", K: 2, Dialect: dialect}).Acquire(t.Context())
+			<-gone
+			must(t, err)
+			must(t, h.Release(t.Context()))
+		})
+	}
+}
+
 // A lease is deleted before it is counted: that is no permit.
 func TestSemaphore_LeaseDeletedBeforeTheCount(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -299,7 +299,11 @@ func (m *Semaphore) agree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = m.undisputed(ctx); errors.Is(err, ErrKind) && wrote != noVersion {
+	err = m.undisputed(ctx)
+	if errors.Is(err, session.ErrNoNode) { // the server has removed the empty path
+		return m.agree(ctx)
+	}
+	if errors.Is(err, ErrKind) && wrote != noVersion {
 		inBackground(m.s, func(ctx context.Context) error { return m.takeBack(ctx, wrote) })
 	}
 	return err
