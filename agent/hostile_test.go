@@ -65,19 +65,7 @@ const (
 	hostileGoroutines = 400 // a set of groups has at most one follower; the rest is what an agent has
 )
 
-var (
-	hostileNames = []string{
-		"x;}", "-rf", "`id`", "$(id)", "a\u202eb", `a"b`, "a'b", "a b", "{{ . }}", "<b>", "..x", ".htaccess", "%3A%2F%2F", "%00", "a=b", "~x", "ready", "versions", "objects", "rollouts",
-		"0000000001", "v1", "m_0000000009", "_c_00000000-0000-0000-0000-000000000000-latch-0000000000", "vector_0000000001", "aaaa", strings.Repeat("n", 3000),
-	}
-	hostileData = []string{
-		"", "x;\n}\nserver { root /; }", "\x1b[2J", "`id`", "$(id)\u202e", "-rf", "\xff\xfe\x00", "{", "[]", "null", strings.Repeat("[", 5000), strings.Repeat(`{"a":`, 5000),
-		`{"host":"h","port":80,"name":"x;}","labels":{"a;b":"c\"d"}}`, `{"host":"10.0.0.9","port":80,"name":"a","labels":{"zone":"x;}"}}`, `{"host":"$(id)","port":80}`,
-		`{"host":"10.0.0.9","port":99999999999999999999}`, `{"version":-1}`, `{"version":9223372036854775807,"keys":{"../x":"y"}}`, "9223372036854775807", "-1", "0000000009",
-		`{"serviceEndpoint":{"host":"h;","port":1},"status":"ALIVE"}`, `{"name":"a","id":"-rf","address":"h","port":1}`, "10.0.0.9:80", "h:80\n}",
-	}
-	hostileFormats = []string{"nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text", "auto"}
-)
+var hostileFormats = []string{"nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text", "auto"}
 
 type hostileWorld struct {
 	t     *testing.T
@@ -207,7 +195,7 @@ func (w *hostileWorld) strike() {
 		}
 	}
 	slices.Sort(paths)
-	path, data := pick(w.r, paths), pick(w.r, hostileData)
+	path, data := pick(w.r, paths), pick(w.r, testhelp.HostileData)
 	if w.r.IntN(2) == 0 { // half of all below what has few znodes
 		path = pick(w.r, []string{"/sets", "/plain", "/flat", "/versioned", "/e", "/g/" + pick(w.r, hostileFormats)})
 	}
@@ -216,7 +204,7 @@ func (w *hostileWorld) strike() {
 	switch kind := w.r.IntN(30); {
 	case kind < 21:
 		what = "create"
-		path += "/" + pick(w.r, hostileNames)
+		path += "/" + pick(w.r, testhelp.HostileNames)
 		err = w.srv.Create(path, []byte(data))
 	case kind < 27:
 		what = "set"

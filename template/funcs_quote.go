@@ -42,7 +42,19 @@ func nginxString(v any) (string, error) {
 	if strings.Contains(s, "$") {
 		return "", failf(ErrQuote, "", "value has a dollar sign, which nginx would take for a variable")
 	}
-	return `"` + nginxEscapes.Replace(s) + `"`, nil
+	return nginxWord(`"` + nginxEscapes.Replace(s) + `"`)
+}
+
+// maxNginxWord is what nginx can read as one word: longer ones do not fit its buffer.
+const maxNginxWord = 4096
+
+// nginxWord returns a word in quotes, unless it is too long: nginx would refuse the whole
+// configuration.
+func nginxWord(s string) (string, error) {
+	if len(s) > maxNginxWord {
+		return "", failf(ErrQuote, "", "value has %d bytes in quotes, and nginx takes %d", len(s), maxNginxWord)
+	}
+	return s, nil
 }
 
 var haproxyEscapes = strings.NewReplacer(
@@ -57,7 +69,7 @@ func nginxMapKey(v any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return `"\\` + s[1:], nil
+	return nginxWord(`"\\` + s[1:])
 }
 
 // haproxyToken returns one word of a HAProxy configuration; the empty text is

@@ -3,6 +3,7 @@ package template
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -54,6 +55,10 @@ func TestQuoting(t *testing.T) {
 		{nginxString, nil, `""`},
 		{nginxString, "$host", ""},
 		{nginxString, "a\nb", ""},
+		{nginxString, strings.Repeat("a", 4094), `"` + strings.Repeat("a", 4094) + `"`},
+		{nginxString, strings.Repeat("a", 4095), ""},
+		{nginxString, strings.Repeat(`"`, 2048), ""},
+		{nginxMapKey, strings.Repeat("a", 4093), ""},
 		{haproxyToken, `a b#c'"\$`, `a\ b\#c\'\"\\\$`},
 		{haproxyToken, "", `""`},
 		{haproxyToken, "a\r", ""},

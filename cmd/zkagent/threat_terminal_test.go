@@ -113,7 +113,7 @@ template "t" {
 		"queue ls q", "queue peek q", "queue take q",
 		"fleet", "fleet -o wide", "fleet -o json", "fleet /config/site", "fleet --services",
 		"rollout list /config/site", "rollout status /config/site",
-		"render -c " + settings, "render -c " + settings + " --dry", "doctor -c " + settings,
+		"render -c " + settings, "render -c " + settings + " --dry-run", "doctor -c " + settings,
 	} {
 		x := onTerminal(t, 200, env, strings.Fields(args)...)
 		if strings.HasPrefix(args, "watch") {
