@@ -79,7 +79,7 @@ func TestOutages_OutliveTheProcess(t *testing.T) {
 			}
 		}
 		var began time.Time
-		live(func(a *Agent) {
+		live(func(*Agent) {
 			time.Sleep(time.Minute) // virtual
 			srv.RefuseDial()
 			srv.DropConnections()

@@ -37,7 +37,7 @@ func newHTTPCheck(c CheckConfig) (Check, error) {
 }
 
 func (c *httpCheck) Run(ctx context.Context) (string, error) {
-	resp, body, err := c.fetch(ctx)
+	resp, body, err := c.fetch(ctx) //nolint:bodyclose // fetch closes it.
 	if err != nil {
 		return "", err
 	}

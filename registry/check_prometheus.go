@@ -24,7 +24,7 @@ func newPrometheusCheck(c CheckConfig) Check {
 }
 
 func (c *prometheusCheck) Run(ctx context.Context) (string, error) {
-	resp, body, err := c.fetch(ctx)
+	resp, body, err := c.fetch(ctx) //nolint:bodyclose // fetch closes it.
 	if err != nil {
 		return "", err
 	}

@@ -167,9 +167,9 @@ func TestMiddle_TLS(t *testing.T) {
 			}
 			heard := make(chan []byte, 100)
 			m.is(func(conn net.Conn) {
-				var raw, clear bytes.Buffer
-				_, _ = io.Copy(&clear, c.with(overheard{conn, &raw}))
-				heard <- append(raw.Bytes(), clear.Bytes()...)
+				var raw, plain bytes.Buffer
+				_, _ = io.Copy(&plain, c.with(overheard{conn, &raw}))
+				heard <- append(raw.Bytes(), plain.Bytes()...)
 			})
 			s.dropForTest()
 			for range 2 {

@@ -82,7 +82,7 @@ func bounded(fn any) func(*state) any {
 func refusing(fn, check any) any {
 	ask := reflect.ValueOf(check)
 	return around(fn, func(fn func([]reflect.Value) []reflect.Value, args []reflect.Value) []reflect.Value {
-		if err, refused := ask.Call(args)[0].Interface().(error); refused {
+		if err, refused := reflect.TypeAssert[error](ask.Call(args)[0]); refused {
 			panic(err)
 		}
 		return fn(args)

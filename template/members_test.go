@@ -147,7 +147,9 @@ func TestKey_Holds(t *testing.T) {
 			class        error
 		}{
 			{`{{ key "web/a" }}.`, ".", nil},
-			{`{{ keyOrDefault "web/x" "d" }}`, "d", nil}, {`{{ keyOrAbsent "web/x" "d" }}`, "d", nil}, {`{{ keyOrAbsent "web/a" "d" }}.{{ keyOrDefault "web/a" "d" }}`, ".d", nil},
+			{`{{ keyOrDefault "web/x" "d" }}`, "d", nil},
+			{`{{ keyOrAbsent "web/x" "d" }}`, "d", nil},
+			{`{{ keyOrAbsent "web/a" "d" }}.{{ keyOrDefault "web/a" "d" }}`, ".d", nil},
 			{`{{ keyExists "web/x" }}`, "false", nil},
 			{`{{ key "web/x" }}`, "", ErrNoKey},
 			{`{{ with key "web/x" }}{{ . }}{{ end }}`, "", ErrNoKey},

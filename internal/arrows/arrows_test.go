@@ -64,7 +64,7 @@ var allowed = map[string][]string{
 	"internal/rolling":         {"session", "recipe", "internal/files", "internal/pace"},
 	"internal/show":            {"view", "config", "registry", "fleet", "internal/condition", "internal/hook", "internal/program", "internal/term"},
 	"internal/web": {
-		"internal/rolling", "internal/blame", "internal/show", "internal/term", "recipe",
+		"internal/rolling", "internal/blame", "internal/pace", "internal/show", "internal/term", "recipe",
 		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event",
 	},
 	"agent": {

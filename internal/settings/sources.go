@@ -183,9 +183,15 @@ func (s *Settings) resolveRollout(b *rolloutBlock) agent.Rollout {
 		written
 		value any
 	}{
-		{b.Parallel.written, b.Parallel.Value}, {b.Canary.written, b.Canary.Value}, {b.Bake.written, b.Bake.Value}, {b.Pause.written, b.Pause.Value},
-		{b.MaxFailures.written, b.MaxFailures.Value}, {b.VoteTimeout.written, b.VoteTimeout.Value}, {b.Absent.written, b.Absent.Value},
-		{b.Grace.written, b.Grace.Value}, {b.Gate.written, b.Gate.Value},
+		{b.Parallel.written, b.Parallel.Value},
+		{b.Canary.written, b.Canary.Value},
+		{b.Bake.written, b.Bake.Value},
+		{b.Pause.written, b.Pause.Value},
+		{b.MaxFailures.written, b.MaxFailures.Value},
+		{b.VoteTimeout.written, b.VoteTimeout.Value},
+		{b.Absent.written, b.Absent.Value},
+		{b.Grace.written, b.Grace.Value},
+		{b.Gate.written, b.Gate.Value},
 	} {
 		if a.Set {
 			r.Flags[strings.ReplaceAll(a.Name, "_", "-")] = fmt.Sprint(a.value)

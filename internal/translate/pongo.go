@@ -168,7 +168,7 @@ func (p *pongo) nodes(list []node) {
 
 // tag translates a value or a statement, and returns how many of the pieces after it
 // belong to it.
-func (p *pongo) tag(n node, rest []node) (used int) {
+func (p *pongo) tag(n node, rest []node) (used int) { //nolint:nonamedreturns // A refusal inside of a block keeps it.
 	defer func() {
 		switch why := recover().(type) {
 		case nil:
@@ -231,7 +231,7 @@ func (p *pongo) failed(n node, why string) {
 func (p *pongo) write(action string) { p.out.WriteString("{{ " + p.action(action) + " }}") }
 
 // guarded reads an expression. One that cannot be translated fails when it is executed.
-func (p *pongo) guarded(n node, read func() value) (v value) {
+func (p *pongo) guarded(n node, read func() value) (v value) { //nolint:nonamedreturns // The deferred function sets it.
 	defer func() {
 		if why, ok := recover().(problem); ok {
 			p.tmpl.miss("%s: not translated: %s: %s", p.at, why, n.whole)
