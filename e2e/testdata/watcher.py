@@ -26,7 +26,11 @@ def main():
     client = KazooClient(hosts=hosts, timeout=60)
     client.start(timeout=120)
 
+    ended = threading.Event()
+
     def event(e):
+        if ended.is_set() and e.type == "NONE":
+            return  # kazoo tells every open watch that its own client stops
         say("event", e.type, e.state, e.path)
 
     names = {d: sorted(client.get_children(d, watch=event)) for d in directories}
@@ -41,6 +45,7 @@ def main():
             stat = client.exists(d + "/" + name)
             if stat:
                 say("child", d, stat.czxid, stat.mzxid)
+    ended.set()
     client.stop()
 
 
