@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -101,6 +102,7 @@ func TestGroup_JoinLeaveChange(t *testing.T) {
 // A member that is deleted and created again at once is read again, though the list is
 // the same.
 func TestGroup_RecreatedAtOnce(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // The reader does not run between the two writes.
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		m := run(t, memConfig(srv), NewGroup(webGroup()))
 		defer m.stop()
