@@ -484,6 +484,7 @@ func TestGroups_ComeAndGo(t *testing.T) {
 // A group over max_bytes is not used: the last good members stay, and it comes back
 // when it is small enough, also where it was too large from the start.
 func TestGroup_MaxBytes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // The reader does not run between the writes.
 	for _, small := range []bool{true, false} {
 		bubble(t, func(t *testing.T, srv *memzk.Server) {
 			large := slices.Concat(bytes.TrimSuffix(record(9), []byte("}")), []byte(`,"x":"`+strings.Repeat("x", 10_000)+`"}`))
