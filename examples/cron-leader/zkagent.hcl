@@ -25,9 +25,9 @@ election "nightly" { path = "/elections/nightly" }
 
 hook "job" {
   leader   = election.nightly
-  schedule = env("SCHEDULE", "~ 3 * * *") # at a minute of its own between 3 and 4
+  schedule = env("SCHEDULE", "~ 3 * * *") # at a minute between 3 and 4 that zkagent chooses
   command  = [env("JOB")]
   timeout  = "30m"
   overlap  = "forbid" # never two at once
-  catch_up = "latest" # a night that was missed is made up for once
+  catch_up = "latest" # after missed nights it runs once
 }

@@ -1,4 +1,4 @@
-# Serves through nginx what examples/quickstart renders:
+# Serves the files of examples/quickstart through nginx:
 #
 #   zkagent dev --hooks run examples/quickstart examples/demo
 #
