@@ -46,7 +46,7 @@ type Config struct {
 	Metrics Metrics      // nil: none
 }
 
-// Candidate stands in one election, again and again. Run it once per session.
+// Candidate takes part in one election, again and again. Run it once per session.
 type Candidate struct {
 	cfg Config
 	led atomic.Bool // the last candidacy has led

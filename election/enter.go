@@ -14,7 +14,7 @@ import (
 // new one after the delay.
 func (c *Candidate) enter(ctx context.Context, s *session.Session, participants *recipe.Participants, old *keptTurn) (*recipe.Participant, error) {
 	if old != nil && old.s == s {
-		return old.participant, nil // Run goes on where the last one ended
+		return old.participant, nil // Run continues where the last one ended
 	}
 	if s.Resumed() {
 		participant, err := c.adopt(ctx, s, participants)
@@ -30,7 +30,7 @@ func (c *Candidate) enter(ctx context.Context, s *session.Session, participants 
 	return participants.Join(ctx, s, []byte(c.cfg.ID))
 }
 
-// adopt looks for candidates that a former process of this session left. It keeps the
+// adopt looks for candidates that a previous process of this session left. It keeps the
 // first one with our id. It deletes all others of the session, because no process would
 // ever make them leave. It returns nil when it found no candidate with our id.
 func (c *Candidate) adopt(ctx context.Context, s *session.Session, participants *recipe.Participants) (*recipe.Participant, error) {

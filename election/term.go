@@ -38,7 +38,7 @@ func Observe(ctx context.Context, s *session.Session, path, dialect string, up f
 	return fmt.Errorf("observe election %s: %w", path, err)
 }
 
-// Metrics counts what the candidates of a process do. Package prom has one for
+// Metrics counts the events of the candidates of a process. Package prom has one for
 // Prometheus. Its methods may be called from any goroutine.
 type Metrics interface {
 	// Leads gets whether this process leads the election of that name.

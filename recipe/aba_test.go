@@ -31,11 +31,11 @@ func TestValue_MadeAnewBeforeTheSet(t *testing.T) {
 			t.Errorf("counter: got %d, %v, want 2", n, err)
 		}
 
-		a, b := NewValue(late, "/r/v"), NewValue(other, "/r/v")
-		must(t, second(b.CompareAndSet(ctx, Versioned{}, []byte("old"))))
+		a, b := NewValue[[]byte](late, "/r/v"), NewValue[[]byte](other, "/r/v")
+		must(t, second(b.CompareAndSet(ctx, Versioned[[]byte]{}, []byte("old"))))
 		again := func() {
 			must(t, other.Delete(ctx, "/r/v", -1))
-			must(t, second(b.CompareAndSet(ctx, Versioned{}, []byte("new"))))
+			must(t, second(b.CompareAndSet(ctx, Versioned[[]byte]{}, []byte("new"))))
 		}
 		for name, prepare := range map[string]func(){
 			"before the call":      again,

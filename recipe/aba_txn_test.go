@@ -154,6 +154,37 @@ func TestTxn_RemoveCutAtEveryStep(t *testing.T) {
 	})
 }
 
+// Something of the transaction goes between the list of Remove and its multi: a vote, with
+// its session, or all of it, by another Remove. Remove ends nevertheless.
+func TestTxn_RemoveOfPartsThatGo(t *testing.T) {
+	for name, goes := range map[string]func(ctx context.Context, w *world, site *session.Session) error{
+		"vote": func(_ context.Context, w *world, site *session.Session) error {
+			w.ExpireSession(site.ID())
+			return nil
+		},
+		"all": func(ctx context.Context, _ *world, site *session.Session) error {
+			return NewTxn(site, "/txn/1").Remove(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				ctx := t.Context()
+				s, site := w.dial("s"), w.dial("site")
+				x, p := NewTxn(s, "/txn/1"), Proposal{Sites: []string{"a"}, Deadline: time.Now().Add(time.Hour)}
+				must(t, x.Propose(ctx, p))
+				must(t, second(NewTxn(site, "/txn/1").Vote(ctx, "a", Commit)))
+				must(t, second(x.Coordinate(ctx)))
+				gone := w.between("s", jute.OpMulti, "/txn/1", func() { must(t, goes(ctx, w, site)) })
+				must(t, x.Remove(ctx))
+				<-gone
+				if w.Exists("/txn/1") {
+					t.Error("the transaction stays")
+				}
+			})
+		})
+	}
+}
+
 // An older version deleted the result before the transaction. Remove ends what was cut.
 func TestTxn_RemoveWithoutResult(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

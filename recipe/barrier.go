@@ -24,7 +24,7 @@ type Barrier struct {
 // while path does not exist.
 func NewBarrier(s *session.Session, path string) *Barrier { return &Barrier{s, path} }
 
-// Close closes the barrier. Closing a closed barrier is no error.
+// Close closes the barrier. Closing a closed barrier succeeds.
 func (b *Barrier) Close(ctx context.Context) error {
 	for {
 		err := withContainers(ctx, b.s, b.path, func() error {
@@ -40,7 +40,7 @@ func (b *Barrier) Close(ctx context.Context) error {
 	}
 }
 
-// Open opens the barrier for all waiters. Opening an open barrier is no error.
+// Open opens the barrier for all waiters. Opening an open barrier succeeds.
 func (b *Barrier) Open(ctx context.Context) error {
 	stat, closed, err := lookAgain(ctx, b.s, b.path) // a server that lags must not hide a Close
 	if err == nil && closed {

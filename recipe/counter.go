@@ -39,13 +39,13 @@ type CounterConfig struct {
 // goroutines at once.
 type Counter struct {
 	cfg   CounterConfig
-	value *Value
+	value *Value[[]byte]
 }
 
 // NewCounter returns a counter of the session. It does no I/O. A path without a
 // znode counts as zero; the first Add creates it.
 func NewCounter(s *session.Session, cfg CounterConfig) *Counter {
-	return &Counter{cfg, NewValue(s, cfg.Path)}
+	return &Counter{cfg, NewValue[[]byte](s, cfg.Path)}
 }
 
 // Value returns the current value.
@@ -79,7 +79,7 @@ func (c *Counter) CompareAndSet(ctx context.Context, old, next int64) (bool, err
 
 // change sets what next returns for the current number. It returns false when next does.
 func (c *Counter) change(ctx context.Context, next func(int64) (int64, bool, error)) (bool, error) {
-	return c.value.change(ctx, func(now Versioned) ([]byte, bool, error) {
+	return c.value.change(ctx, func(now Versioned[[]byte]) ([]byte, bool, error) {
 		n, err := c.decode(now.Data)
 		if err != nil {
 			return nil, false, err
@@ -133,7 +133,7 @@ func (c *Counter) decode(data []byte) (int64, error) {
 func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return c.value.Follow(ctx, func(v Versioned) {
+	return c.value.Follow(ctx, func(v Versioned[[]byte]) {
 		n, err := c.decode(v.Data)
 		if err != nil {
 			cancel(err)

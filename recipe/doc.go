@@ -1,7 +1,7 @@
 // Package recipe has ZooKeeper's recipes as a Go library: locks, read-write and
 // revocable locks, multi-locks, semaphores, barriers, queues, two-phase commit,
-// counters, persistent nodes and group membership. Elections are in
-// package election, on the same order of contenders ([Participants]).
+// counters, values, leases, persistent nodes, group membership, shards divided among
+// members, and copies of subtrees. Elections are in package election, on the same order of contenders ([Participants]).
 //
 // # Usage
 //
@@ -26,10 +26,10 @@
 //
 //   - A lost reply hides nothing and applies nothing twice: a recipe can find
 //     each znode that it created, and its changes of shared znodes carry a marker.
-//   - A cancelled context leaves nothing behind: the recipe deletes what it
+//   - A cancelled context leaves nothing behind: the recipe deletes the znodes that it
 //     created, in the background if it must.
 //   - One departure wakes one waiter. A recipe that wakes more says so.
-//   - The order is that of the sequence numbers. A recipe that gets the last one,
+//   - The sequence numbers give the order. A recipe that gets the last one,
 //     which a server gives out again and again, returns [ErrSequence].
 //   - A recipe belongs to one session. After the session has ended, the methods
 //     return its cause. Make the recipe again from the next session.

@@ -42,7 +42,7 @@ var (
 	ErrTooLarge = errors.New("body is too large")
 	// ErrPriority means that a priority is outside 0...999.
 	ErrPriority = errors.New("priority is outside 0...999")
-	// ErrRound means that the path of a double barrier was used before: a former
+	// ErrRound means that the path of a double barrier was used before: a previous
 	// round left its ready znode or members.
 	ErrRound = errors.New("the barrier's round is over")
 	// ErrInTheWay means that a znode which we may not replace exists at our

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
@@ -267,4 +268,87 @@ func ExampleIDQueue() {
 	body, _ := q.Take(ctx)
 	fmt.Println(removed, string(body))
 	// Output: 1 hello, too
+}
+
+func ExampleTree() {
+	s, end := open()
+	defer end()
+	ctx, cancel := context.WithCancel(context.Background())
+	_, _, _ = s.Create(ctx, "/jobs", nil, session.Persistent)
+	_, _, _ = s.Create(ctx, "/jobs/one", []byte("queued"), session.Persistent)
+	jobs := recipe.NewTree(recipe.TreeConfig{Path: "/jobs"})
+	err := jobs.Run(ctx, s, func(u recipe.TreeUpdate) {
+		for _, c := range u.Changes {
+			fmt.Printf("%s is new: %v, version %d: %q\n", c.Path, c.Old == nil, c.New.Version, c.New.Data)
+		}
+		if !u.First {
+			cancel()
+			return
+		}
+		_, _ = s.Set(ctx, "/jobs/one", []byte("done"), -1)
+	})
+	one, _ := jobs.Get("/jobs/one")
+	fmt.Println(err, jobs.Len(), string(one.Data))
+	// Output:
+	// /jobs is new: true, version 0: ""
+	// /jobs/one is new: true, version 0: "queued"
+	// /jobs/one is new: false, version 1: "done"
+	// <nil> 2 done
+}
+
+func ExamplePartitioner() {
+	s, end := open()
+	defer end()
+	ctx, cancel := context.WithCancel(context.Background())
+	worked := make(chan string, 2)
+	worker := recipe.NewPartitioner(recipe.PartitionerConfig{
+		Path: "/indexers", ID: "host-1", Shards: []string{"orders", "users"}, Settle: time.Millisecond,
+		Work: func(ctx context.Context, shard string, hold *recipe.Hold) {
+			_, err := s.Multi(ctx, hold.Guard(), session.CreateOp("/done-"+shard, nil, session.Persistent))
+			worked <- fmt.Sprint(shard, " ", err)
+			<-ctx.Done() // another member gets the shard, or we end
+		},
+	})
+	done := make(chan error)
+	go func() { done <- worker.Run(ctx, s) }()
+	lines := []string{<-worked, <-worked}
+	slices.Sort(lines)
+	fmt.Println(lines)
+	cancel()
+	fmt.Println(<-done)
+	// Output:
+	// [orders <nil> users <nil>]
+	// <nil>
+}
+
+func ExampleLease() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	// A cron job that runs on each host, and works on one: the same for as long as it lives.
+	job := func(host string) *recipe.Lease {
+		return recipe.NewLease(s, recipe.LeaseConfig{Path: "/leases/cleanup", Holder: host, Duration: 70 * time.Minute})
+	}
+	_, err := job("host-1").TryAcquire(ctx)
+	fmt.Println("host-1:", err)
+	term, err := job("host-2").TryAcquire(ctx)
+	fmt.Println("host-2:", errors.Is(err, recipe.ErrHeld), "by", term.Holder)
+	// Output:
+	// host-1: <nil>
+	// host-2: true by host-1
+}
+
+func ExampleValue() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	type limits struct{ Requests, Burst int }
+	v := recipe.NewValue[limits](s, "/limits") // kept as JSON; a Value[[]byte] keeps bytes
+	_, _ = v.Update(ctx, func(limits) (limits, error) { return limits{100, 10}, nil })
+	now, err := v.Update(ctx, func(old limits) (limits, error) {
+		old.Burst *= 2 // runs again when another client was first
+		return old, nil
+	})
+	fmt.Println(now, err)
+	// Output: {100 20} <nil>
 }

@@ -68,6 +68,18 @@ func scenarios() []scenario {
 		{"reserve", useReserve},
 		{"counter", useCounter},
 		{"txn", useTxn},
+		{"lease", func(ctx context.Context, s *session.Session) error {
+			l := NewLease(s, LeaseConfig{Path: "/r/lease", Holder: "me", Duration: time.Hour})
+			first, err := l.TryAcquire(ctx)
+			if err != nil {
+				return err
+			}
+			second, err := l.TryAcquire(ctx)
+			if err == nil && second.Fence <= first.Fence {
+				err = errors.New("the fence has not grown")
+			}
+			return err
+		}},
 		{"barrier", func(ctx context.Context, s *session.Session) error {
 			b := NewBarrier(s, "/r/a/barrier")
 			return errors.Join(b.Close(ctx), b.Open(ctx), b.Wait(ctx))

@@ -1,11 +1,13 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
@@ -62,18 +64,11 @@ func (g *Group) Members(ctx context.Context) ([]Member, error) {
 // Follow calls up with the members, at once and after each change, until ctx or
 // the session ends. It returns the cause. It never changes a slice after the call.
 func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
-	m := mirror.New(g.s, g.path, mirror.Options{Depth: 1, Logger: g.logger})
-	defer m.Close()
 	var members []Member
-	for first := true; ; {
-		snap, _, err := m.Refresh(ctx)
-		if err == nil {
-			for _, err = range snap.Errors() { // any of them
-				break
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("follow group %s: %w", g.path, err)
+	first := true
+	err := mirror.Follow(ctx, g.s, g.path, mirror.Options{Depth: 1, Logger: g.logger}, nil, func(snap *mirror.Snapshot, _ []string) (time.Time, error) {
+		for _, err := range snap.Errors() { // any of them
+			return time.Time{}, fmt.Errorf("follow group %s: %w", g.path, err)
 		}
 		var next []Member
 		snap.Walk(func(name string, n *mirror.Node) bool {
@@ -86,12 +81,7 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 			first, members = false, next
 			up(members)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-g.s.Done():
-			return context.Cause(g.s.Context())
-		case <-m.Dirty():
-		}
-	}
+		return time.Time{}, nil
+	})
+	return cmp.Or(err, context.Cause(ctx))
 }

@@ -333,7 +333,7 @@ func TestStorm_CountersAndValues(t *testing.T) {
 			for c := range clients {
 				s := w.dial(fmt.Sprintf("c%d", c))
 				wg.Go(func() {
-					n, v := NewCounter(s, CounterConfig{Path: "/n"}), NewValue(s, "/v")
+					n, v := NewCounter(s, CounterConfig{Path: "/n"}), NewValue[[]byte](s, "/v")
 					for i := range changes {
 						if _, err := n.Add(t.Context(), 1); err != nil {
 							t.Errorf("add: %v", err)
@@ -365,7 +365,7 @@ func TestStorm_CountersAndValues(t *testing.T) {
 			if n, err := NewCounter(s, CounterConfig{Path: "/n"}).Value(t.Context()); n != clients*changes || err != nil {
 				t.Errorf("counted %d, %v, want %d", n, err, clients*changes)
 			}
-			v, err := NewValue(s, "/v").Get(t.Context())
+			v, err := NewValue[[]byte](s, "/v").Get(t.Context())
 			must(t, err)
 			for c := range clients {
 				for i := range changes {

@@ -19,7 +19,7 @@ const revokeData = "__REVOKE__"
 // its context ends. The cause is ErrReleased, ErrLost (its znode is gone),
 // session.ErrSuspended (the lease ran out while the connection was gone),
 // session.ErrExpired or session.ErrClosed. Run work that needs the hold under its
-// Context. Release a lost hold too: that deletes what may be left of it.
+// Context. Release a lost hold too: that deletes the rest of it.
 //
 // A paused process can act after the lease ended and before it checks its context.
 // To protect a resource from that, check the [Hold.Fence] there, or write in one
@@ -102,7 +102,7 @@ func waitsForItself(ctx context.Context, s *session.Session, dir string, shared 
 // Context returns a context that ends with the hold, with a cause.
 func (h *Hold) Context() context.Context { return h.ctx }
 
-// Fence returns the fencing token: the czxid of our znode, or after a Downgrade that of
+// Fence returns the fencing token: the czxid of our znode, or after a Downgrade of
 // the writer's. It grows from holder to holder. A resource that remembers the largest token it has seen can refuse a
 // previous holder.
 func (h *Hold) Fence() int64 { return h.fence }
@@ -143,7 +143,7 @@ func (h *Hold) Release(ctx context.Context) error {
 }
 
 // bound limits the wait of a Release to the time when the session may have ended
-// without our knowledge: T after the newest answer, but at least a sixth of T from
+// without our knowledge: T after the latest answer, but at least a sixth of T from
 // now. Otherwise a deferred Release under a context without an end would wait until
 // ZooKeeper is back.
 func (h *Hold) bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -168,7 +168,7 @@ func (h *Hold) finish() bool {
 	return first
 }
 
-// remove deletes our znode, and goes on in the background when ctx ends.
+// remove deletes our znode, and continues in the background when ctx ends.
 func (h *Hold) remove(ctx context.Context) error {
 	err := h.delete(ctx)
 	if err != nil {

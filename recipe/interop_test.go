@@ -243,7 +243,7 @@ func doubleBarrier(ctx context.Context, t *testing.T, s *session.Session, p *pee
 	t.Helper()
 	for round, oursFirst := range []bool{true, false} {
 		path := fmt.Sprintf("%s/%d", path, round)
-		d := NewDoubleBarrier(s, DoubleBarrierConfig{Path: path, N: 2})
+		d := NewDoubleBarrier(s, DoubleBarrierConfig{Path: path, N: 2, ID: []string{"", "host-1"}[round]})
 		entered, left := make(chan *Hold, 1), make(chan error, 1)
 		enter := func() {
 			h, err := d.Enter(ctx)

@@ -91,7 +91,7 @@ func (q *items) fill(list []item) {
 
 // each offers the items to try, first to last, until try takes one or fails. It
 // returns ErrEmpty when a list has nothing to take. When another consumer takes an
-// item first, each goes on with the next item of the same list.
+// item first, each continues with the next item of the same list.
 func (q *items) each(ctx context.Context, try func(item) (bool, error)) error {
 	if q.fresh {
 		q.fill(nil)

@@ -26,7 +26,7 @@ type LockConfig struct {
 	// Revocable makes holds watch for requests to release the lock; see
 	// [Lock.Revoke].
 	Revocable bool
-	// ACL is for our znodes; empty: that of the session.
+	// ACL is for our znodes; empty: the session's ACL.
 	ACL    []session.ACL
 	Logger *slog.Logger // nil: discard
 }

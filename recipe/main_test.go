@@ -9,8 +9,6 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-func TestMain(m *testing.M) { zktest.RunMain(m) }
-
 // patience bounds waits for what must happen; it is never what is measured.
 const patience = 2 * time.Minute
 

@@ -82,7 +82,7 @@ func NewIDQueue(s *session.Session, cfg QueueConfig) *IDQueue {
 
 // Put appends an item under an id, which need not be unique. An id that is empty or
 // contains a bar is an ErrFormat. As in Curator, a slash in it counts as an underscore.
-// Other errors are those of [Queue.Put].
+// Other errors are as for [Queue.Put].
 func (q *IDQueue) Put(ctx context.Context, id string, body []byte) error {
 	if id == "" || strings.Contains(id, "|") {
 		return fmt.Errorf("put into %s: id %q: %w", q.dir, id, ErrFormat)
@@ -99,7 +99,7 @@ func (q *IDQueue) Remove(ctx context.Context, id string) (int, error) {
 	return q.removeAll(ctx, func(it item) bool { return it.id == cleanID(id) })
 }
 
-// DelayQueue is a queue whose producer sets the time from which an item can be taken.
+// DelayQueue is a queue whose producer sets the earliest time to take an item.
 // Many goroutines may use it at once.
 type DelayQueue struct{ *items }
 

@@ -17,7 +17,7 @@ import (
 // Steps (Apache Curator's PersistentNode, with the ownership rules of this
 // module): read the znode, decide what is wanted, make it so, watch, and read again.
 // What Run does with an existing znode depends on its owner. It keeps a znode of this
-// session, and sets the data if it differs. It replaces a znode of our own former
+// session, and sets the data if it differs. It replaces a znode of our own previous
 // session in one multi(delete, create), so readers never see it missing. It waits for
 // a znode of another live session. A persistent znode is a configuration error.
 //
@@ -36,7 +36,7 @@ import (
 
 // NodeConfig describes a persistent node.
 type NodeConfig struct {
-	// Path is the path of the znode. That of a sequential znode differs, see
+	// Path is the path of the znode. The path of a sequential znode differs, see
 	// [Node.Path].
 	Path string
 	Data []byte // the first data; SetData replaces it
@@ -67,7 +67,7 @@ type NodeConfig struct {
 	Logger *slog.Logger  // nil: discard
 }
 
-// NodeControl decides what a node should be, step by step. With a control, Run tries
+// NodeControl decides the wanted state of a node, step by step. With a control, Run tries
 // again after an error of the server, and while a persistent znode is in the way, with
 // a growing delay. It calls the functions from one goroutine; they must not block.
 type NodeControl struct {
@@ -82,7 +82,7 @@ type NodeControl struct {
 	First, Splay time.Duration
 }
 
-// NodeWant is what should be there now.
+// NodeWant is the wanted state of a node.
 type NodeWant struct {
 	Absent bool      // no znode is wanted
 	Data   []byte    // the wanted data
@@ -90,7 +90,7 @@ type NodeWant struct {
 	Now    bool      // do not wait for a delay
 }
 
-// NodeState is what a node knows of its znode.
+// NodeState is the knowledge of a node about its znode.
 type NodeState struct {
 	Path    string // with a sequence, empty while the znode does not exist
 	Known   bool   // Run has read what follows, and no event has come since

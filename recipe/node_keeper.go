@@ -31,7 +31,7 @@ type nodeKeeper struct {
 	state NodeState
 
 	version int32         // of the znode's data, as last written or read; -1: unknown
-	former  *session.Stat // the znode is of a former session of ours
+	former  *session.Stat // the znode is of a previous session of ours
 	watch   *session.Watch
 	conn    uint64    // connection when the watch was set
 	again   time.Time // when to look without an event
@@ -293,7 +293,7 @@ func (k *nodeKeeper) look(ctx context.Context) error {
 	switch owner := stat.EphemeralOwner; {
 	case owner == k.owner():
 		k.found(data, stat, was)
-	case k.cfg.Sequence != nil: // of a former session: it goes by itself
+	case k.cfg.Sequence != nil: // of a previous session: it goes by itself
 		k.at("")
 		return errLookAgain
 	case k.cfg.Mode.Ephemeral() && slices.Contains(k.cfg.Former, owner):
@@ -442,12 +442,12 @@ func (k *nodeKeeper) make(ctx context.Context, data []byte) (string, session.Sta
 	return k.s.Create(ctx, path, data, mode, k.cfg.ACL...)
 }
 
-// replace puts our znode in the place of our former session's, in one step. A server
+// replace puts our znode in the place of our previous session's, in one step. A server
 // compares versions only, so the set shows which znode it was. One that another session has
 // made meanwhile gets its name back.
 func (k *nodeKeeper) replace(ctx context.Context, data []byte) error {
 	path, was := k.state.Path, k.former.Czxid
-	k.cfg.Logger.Info("replacing the znode of the former session", "path", path, "czxid", was)
+	k.cfg.Logger.Info("replacing the znode of the previous session", "path", path, "czxid", was)
 	results, err := k.s.Multi(ctx, session.SetOp(path, data, k.former.Version), session.DeleteOp(path, -1),
 		session.CreateOp(path, data, session.Ephemeral, k.cfg.ACL...))
 	if err != nil {

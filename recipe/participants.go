@@ -32,7 +32,7 @@ import (
 type Participants struct {
 	// Path is the znode whose children contend. Join creates it when missing.
 	Path string
-	// Logger gets one warning about children that are no contenders; nil: discard.
+	// Logger gets one warning about children that are not contenders; nil: discard.
 	Logger *slog.Logger
 
 	naming naming
@@ -107,7 +107,7 @@ func (p *Participant) Sequence() Sequence { return p.seq }
 // Mark returns the text before the sequence number in the names of these participants.
 func (ps *Participants) Mark() string { return ps.naming.mark }
 
-// Leave deletes our znode. A znode that is already gone is no error.
+// Leave deletes our znode. It succeeds when the znode is already gone.
 func (p *Participant) Leave(ctx context.Context) error {
 	p.unwatch()
 	return removeOwn(ctx, p.s, p.path)
@@ -125,7 +125,7 @@ func (p *Participant) Abandon() {
 // znode has not changed. The hold's context ends when the znode vanishes, the
 // lease runs out or the session ends. It does not end with ctx.
 func (p *Participant) Hold(ctx context.Context) (*Hold, error) {
-	// If an event came before the reply of the newest list, it has fired the
+	// If an event came before the reply of the latest list, it has fired the
 	// watch by now.
 	if p.own == nil || p.own.Fired() {
 		if err := p.prove(ctx); err != nil {
@@ -191,7 +191,7 @@ func (p *Participant) waitFor(ctx context.Context, pred string) error {
 	}
 	if watch != nil && stat.EphemeralOwner == 0 {
 		watch.Stop()
-		return fmt.Errorf("%w: %s stands before us, belongs to no session and never leaves by itself: delete it", ErrInTheWay, child(p.participants.Path, pred))
+		return fmt.Errorf("%w: %s is before us in the line, belongs to no session and never leaves by itself: delete it", ErrInTheWay, child(p.participants.Path, pred))
 	}
 	if watch == nil {
 		return nil // it left between the list and the read
@@ -257,7 +257,7 @@ func (ps *Participants) warn(names, foreign []string) {
 	for _, name := range names {
 		if c, ok := parseContender(name); ok && c.hex != ps.naming.hex {
 			ps.mixed.Do(func() {
-				ps.Logger.Warn("contenders of kazoo and of Curator stand on one path: kazoo's do not wait for Curator's", "path", ps.Path, "child", name)
+				ps.Logger.Warn("contenders of kazoo and of Curator share one path: kazoo's do not wait for Curator's", "path", ps.Path, "child", name)
 			})
 			return
 		}

@@ -46,10 +46,10 @@ func TestParents_WithoutContainers(t *testing.T) {
 
 func TestValue(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		v := NewValue(w.dial("a"), "/v")
+		v := NewValue[[]byte](w.dial("a"), "/v")
 		seen := make(chan string, 10)
 		go func() {
-			_ = NewValue(w.dial("b"), "/v").Follow(t.Context(), func(v Versioned) { seen <- string(v.Data) })
+			_ = NewValue[[]byte](w.dial("b"), "/v").Follow(t.Context(), func(v Versioned[[]byte]) { seen <- string(v.Data) })
 		}()
 		synctest.Wait()
 		old, err := v.Get(t.Context())
@@ -163,7 +163,7 @@ func TestValue_FollowSeesAnotherZnode(t *testing.T) {
 		s := w.dial("a")
 		go func() {
 			defer close(ended)
-			_ = NewValue(s, "/v").Follow(ctx, func(v Versioned) { got = append(got, string(v.Data)) })
+			_ = NewValue[[]byte](s, "/v").Follow(ctx, func(v Versioned[[]byte]) { got = append(got, string(v.Data)) })
 		}()
 		settle()
 		w.Delay(jute.OpGetData, time.Second) // both happen before the next read

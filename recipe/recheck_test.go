@@ -135,14 +135,14 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 		},
 		"value": {
 			wait: func(ctx context.Context, s *session.Session, done func(error)) {
-				_ = NewValue(s, "/x").Follow(ctx, func(v Versioned) {
+				_ = NewValue[[]byte](s, "/x").Follow(ctx, func(v Versioned[[]byte]) {
 					if v.Exists {
 						done(nil)
 					}
 				})
 			},
 			after: func(ctx context.Context, _ *world, o *session.Session) error {
-				return second(NewValue(o, "/x").CompareAndSet(ctx, Versioned{}, []byte("new")))
+				return second(NewValue[[]byte](o, "/x").CompareAndSet(ctx, Versioned[[]byte]{}, []byte("new")))
 			},
 		},
 		"group": {

@@ -68,7 +68,7 @@ func (q *items) hasClaims() error {
 
 // reserveItem claims one item. It returns nil when another client has it. The multi of
 // the claim also writes the item's data again. So the data version counts the
-// reservations, and the server can refuse an Ack of a former one.
+// reservations, and the server can refuse an Ack of a previous one.
 func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name), era: it.era}
 	body, data, stat, err := q.get(ctx, r.item)

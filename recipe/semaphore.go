@@ -76,7 +76,7 @@ func (m *Semaphore) AcquireN(ctx context.Context, n int) (*MultiHold, error) {
 	return m.many(ctx, n, false)
 }
 
-// TryAcquireN takes n permits if so many are free. Otherwise it takes none, and the
+// TryAcquireN takes n permits if n are free. Otherwise it takes none, and the
 // error matches ErrHeld.
 func (m *Semaphore) TryAcquireN(ctx context.Context, n int) (*MultiHold, error) {
 	return m.many(ctx, n, true)

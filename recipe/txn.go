@@ -38,10 +38,10 @@ const (
 	proposalPrefix = "p_" // before the id of a proposal
 )
 
-// Proposal says which sites decide a transaction, and until when.
+// Proposal names the sites that decide a transaction, and the deadline.
 type Proposal struct {
 	Sites []string `json:"sites"` // that vote; each named once
-	// Deadline is the time from which any site may abort, by the site's own clock.
+	// Deadline is the time after which any site may abort, by the site's own clock.
 	Deadline time.Time `json:"deadline"`
 	// ID tells this proposal from others at the same path. Propose sets it.
 	ID string `json:"id,omitempty"`

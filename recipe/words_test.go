@@ -3,9 +3,15 @@ package recipe
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
+	"github.com/zkagent/zkagent/session"
 )
 
 // Words of exported documents, such as "grows" and "each", as properties.
@@ -63,6 +69,87 @@ func TestRWLock_FencesGrowOverAllTransitions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Fences grow from holder to holder, however a hold ends: by a release, by an expiry, while
+// the reply of a take is lost, and over a path that the server has reaped meanwhile.
+func TestFencesGrow(t *testing.T) {
+	type held interface {
+		Fence() int64
+		Release(ctx context.Context) error
+	}
+	holds := func(h *Hold, err error) (held, error) { return h, err }
+	reserved := func(r *Reservation, err error) (held, error) { return returned{r}, err }
+	for name, take := range map[string]func(ctx context.Context, s *session.Session) (held, error){
+		"lock": func(ctx context.Context, s *session.Session) (held, error) {
+			return holds(NewLock(s, LockConfig{Path: "/h"}).Acquire(ctx))
+		},
+		"kazoo lock": func(ctx context.Context, s *session.Session) (held, error) {
+			return holds(NewLock(s, LockConfig{Path: "/h", Dialect: Kazoo}).Acquire(ctx))
+		},
+		"semaphore": func(ctx context.Context, s *session.Session) (held, error) {
+			return holds(NewSemaphore(s, SemaphoreConfig{Path: "/h", K: 1}).Acquire(ctx))
+		},
+		"kazoo semaphore": func(ctx context.Context, s *session.Session) (held, error) {
+			return holds(NewSemaphore(s, SemaphoreConfig{Path: "/h", K: 1, Dialect: Kazoo}).Acquire(ctx))
+		},
+		"queue": func(ctx context.Context, s *session.Session) (held, error) {
+			return reserved(NewQueue(s, QueueConfig{Path: "/h"}).Reserve(ctx))
+		},
+		"priority queue": func(ctx context.Context, s *session.Session) (held, error) {
+			return reserved(NewPriorityQueue(s, PriorityQueueConfig{Path: "/h", Reserve: true}).Reserve(ctx))
+		},
+	} {
+		testhelp.Seeds(t, 100*time.Millisecond, func(t *testing.T, seed uint64) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			bubble(t, func(t *testing.T, w *world) {
+				ctx, last := t.Context(), int64(0)
+				if strings.Contains(name, "queue") {
+					putBoth(ctx, t, w, name)
+				}
+				for range 10 {
+					s := w.dial("c")
+					if r.IntN(2) == 0 {
+						w.LoseReply(memzk.AnyOp, 1+r.IntN(6), r.IntN(2) == 0)
+					}
+					h, err := take(ctx, s)
+					must(t, err)
+					w.ClearFaults()
+					if h.Fence() <= last {
+						t.Errorf("%s: fence %d after %d", name, h.Fence(), last)
+					}
+					last = h.Fence()
+					switch r.IntN(3) {
+					case 0:
+						w.ExpireSession(s.ID())
+					case 1:
+						must(t, h.Release(ctx))
+						pause(ctx, 10*time.Minute) // empty containers are reaped
+					default:
+						must(t, h.Release(ctx))
+					}
+				}
+			})
+		})
+	}
+}
+
+// returned is a reservation whose release returns the item.
+type returned struct{ *Reservation }
+
+func (r returned) Release(ctx context.Context) error { return r.Return(ctx) }
+
+// putBoth puts two items.
+func putBoth(ctx context.Context, t *testing.T, w *world, name string) {
+	t.Helper()
+	s := w.dial("put")
+	for range 2 {
+		if name == "queue" {
+			must(t, NewQueue(s, QueueConfig{Path: "/h"}).Put(ctx, nil))
+		} else {
+			must(t, NewPriorityQueue(s, PriorityQueueConfig{Path: "/h", Reserve: true}).Put(ctx, nil, 1))
+		}
 	}
 }
 

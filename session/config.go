@@ -30,7 +30,7 @@ const (
 // Servers is required.
 type Config struct {
 	// Servers are "host", "host:port" or "[v6]:port". Every dial resolves the names,
-	// and tries each address of a name as a server of its own.
+	// and tries each address of a name as a separate server.
 	Servers []string
 	// Chroot is added before every path, and removed from every returned path. It is
 	// "" or "/...".
@@ -51,14 +51,14 @@ type Config struct {
 	ACL []ACL
 	// Logger gets the life of the session; nil discards it.
 	Logger *slog.Logger
-	// Metrics may be shared by several managers; nil counts nothing. Package prom has those of Prometheus.
+	// Metrics may be shared by several managers; nil counts nothing. Package prom has one for Prometheus.
 	Metrics Metrics
 	// Trace, if not nil, is called for each request.
 	Trace Tracer
 	// Dial opens a connection; nil dials TCP with keep-alive.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// ReadOnly lets a Manager use a server without a majority when it finds no other.
-	// It opens a separate session with the state ReadOnly, in which reads work and
+	// It opens a separate session with the state ReadOnly, where reads work and
 	// everything else waits. When there is a majority again, the Manager resumes the
 	// previous session.
 	ReadOnly bool

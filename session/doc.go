@@ -1,7 +1,7 @@
 // Package session is a ZooKeeper client for programs that must know the state of
 // their session. It keeps one session at a time, with a context that ends with the
 // session. The errors of its operations say what happened. Its watches lose no event.
-// Its lease says how long the program may act on what the session owns.
+// Its lease limits how long the program may act on the session's znodes.
 //
 // # Guarantees
 //
@@ -17,7 +17,7 @@
 //     server that answers with another session id has expired this one; a request of
 //     one session never runs in the next.
 //   - [Session.Lease] is 2/3 of the timeout after the send time of the latest answered
-//     request. So a holder can stop before the server gives what it holds to another
+//     request. So a holder can stop before the server gives its lock to another
 //     client. [Session.WithLease] makes a context of it.
 //   - A lost connection makes the session [Suspended]: the server may still have the
 //     session, but the client must not rely on it.

@@ -24,7 +24,7 @@ func eachTries(ctx context.Context) tries {
 // Each calls fn in each session, one session after another. The Run(ctx, s) of
 // registrars, groups, candidates, nodes and followers fits.
 //
-// The result of fn decides what happens next:
+// The result of fn decides the next step:
 //
 //   - nil: Each returns nil.
 //   - An error, and ctx has ended: Each returns it.

@@ -29,6 +29,11 @@ var (
 	ErrAuthFailed    = errors.New("authentication failed")
 	ErrAuthRequired  = errors.New("server requires authentication (enforce.auth)")
 
+	// Of [Session.Reconfig].
+	ErrReconfigDisabled   = errors.New("the servers do not allow reconfiguration (reconfigEnabled)")
+	ErrReconfigInProgress = errors.New("another reconfiguration is in progress")
+	ErrNoQuorum           = errors.New("not enough servers of the new configuration are connected and up to date")
+
 	// The session.
 	ErrExpired   = errors.New("session expired")
 	ErrClosed    = errors.New("session closed")
@@ -63,9 +68,12 @@ var codeErrors = map[int32]error{
 	jute.ErrCodeSessionExpired:            ErrExpired,
 	jute.ErrCodeRuntimeInconsistency:      ErrRolledBack,
 	jute.ErrCodeThrottled:                 ErrThrottled,
+	jute.ErrCodeReconfigDisabled:          ErrReconfigDisabled,
+	jute.ErrCodeReconfigInProgress:        ErrReconfigInProgress,
+	jute.ErrCodeNewConfigNoQuorum:         ErrNoQuorum,
 }
 
-// CodeError is an error code of a server for which this package has no name.
+// CodeError is an error code of a server that this package has no name for.
 type CodeError int32
 
 func (e CodeError) Error() string { return fmt.Sprintf("server answered error %d", int32(e)) }
@@ -96,7 +104,7 @@ func codeError(code int32) error {
 	return CodeError(code)
 }
 
-// Action is what a caller does about an error. See [ActionFor].
+// Action is the reaction of a caller to an error. See [ActionFor].
 type Action int
 
 // The actions.
@@ -115,15 +123,15 @@ const (
 )
 
 var actions = map[Action][]error{
-	Retry:      {ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended},
+	Retry:      {ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended, ErrReconfigInProgress, ErrNoQuorum},
 	NewSession: {ErrExpired, ErrClosed, ErrReadOnly},
 	GiveUp: {
 		ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments,
-		ErrUnimplemented, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
+		ErrUnimplemented, ErrReconfigDisabled, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
 	},
 }
 
-// ActionFor returns what to do about an error of this package, also when a recipe or
+// ActionFor returns the reaction to an error of this package, also when a recipe or
 // an election wraps it. Of an error that joins several, the gravest decides.
 func ActionFor(err error) Action {
 	for _, action := range []Action{GiveUp, NewSession, Retry} {

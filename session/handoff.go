@@ -100,7 +100,7 @@ func openState(dir string, h host) (*stateStore, error) {
 
 func (st *stateStore) close() { _ = st.lock.Close() }
 
-// load returns the session of the former process. It returns nil when there is no such
+// load returns the session of the previous process. It returns nil when there is no such
 // session, and an error when the session cannot be taken over.
 func (st *stateStore) load(cfg Config) (*saved, error) {
 	path := filepath.Join(st.dir, stateName)

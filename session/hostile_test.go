@@ -87,7 +87,7 @@ func TestTally_RandomTrees(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	over, parts, most := 0, 0, 0
 	for range 2000 {
-		share, size := math.Pow(random.Float64(), 3), 1+random.IntN(largest)
+		share, size := math.Pow(random.Float64(), 3), 1+random.IntN(1<<20)
 		var seen tally
 		tree := 4 + random.IntN(2000)
 		few := 0

@@ -50,9 +50,9 @@ type hosts struct {
 	tries   int             // attempts since the last handshake that succeeded
 	failed  int             // attempts since the last useful connection
 	idle    int             // useless connections in a row
-	rest    bool            // the newest was useless: wait before the next
+	rest    bool            // the latest was useless: wait before the next
 	silent  int             // handshakes in a row, for a new session, without an answer in time
-	hung    map[string]bool // servers that ended the newest handshake without an answer
+	hung    map[string]bool // servers that ended the latest handshake without an answer
 	turns   map[string]int  // attempts at a server that failed: which address is next
 	first   int             // where the turns begin, so that load spreads
 }
@@ -313,7 +313,7 @@ func secure(ctx context.Context, conn net.Conn, server string, settings func() (
 }
 
 // gone reports whether the servers have lost the session but cannot say so. A server
-// whose newest transaction is older than ours hangs up without an answer. When an empty
+// whose latest transaction is older than ours hangs up without an answer. When an empty
 // ensemble has replaced the old one, every server does so forever. A server that
 // restarts, lags or has no quorum hangs up too. So gone has two conditions. First, more
 // than 1.5 T and then max(T/2, 2 s) have passed since the last answer. Second, a server

@@ -23,7 +23,7 @@ func (s *Session) WhoAmI(ctx context.Context) ([]Identity, error) {
 	return ids, err
 }
 
-// Permissions returns what an ACL permits these identities, as a sum of Perm constants.
+// Permissions returns the permissions of these identities under an ACL, as a sum of Perm constants.
 // It compares hashes of digests with those of the session's own credentials, where the
 // server shows them.
 func (s *Session) Permissions(acl []ACL, ids []Identity) int32 {

@@ -14,7 +14,7 @@ import (
 // the sizes of many znodes, so the session estimates them by those it has read, in
 // random order:
 //
-//   - The estimate counts one znode of 1 MB beside those that the call has seen, and
+//   - The estimate counts one znode of 512 kB beside those that the call has seen, and
 //     those of the session as sixteen more where they are larger: a few small ones may
 //     be luck.
 //   - A request costs its expected bytes and one standard deviation. So few large
@@ -26,7 +26,7 @@ import (
 //   - What a request costs stays taken until its reply is here, also when its caller
 //     has stopped waiting.
 const (
-	largest    = 1 << 20   // of a znode, about
+	unseen     = 512 << 10 // what the one znode counts that may be larger than all seen
 	manyReply  = 3 << 19   // what one request may cost
 	manyTokens = 8         // of a session: 2 MB
 	tokenBytes = 256 << 10 // what a token stands for
@@ -52,7 +52,7 @@ func (t *tally) estimate(session tally) estimate {
 	guess := func(sum, missed, others float64) float64 {
 		return max((sum+missed)/(t.n+1), (sum+missed+sessionWeight*others/max(session.n, 1))/(t.n+1+sessionWeight))
 	}
-	return estimate{guess(t.bytes, largest, session.bytes), guess(t.squares, largest*largest, session.squares)}
+	return estimate{guess(t.bytes, unseen, session.bytes), guess(t.squares, unseen*unseen, session.squares)}
 }
 
 // cost is what a request for n znodes costs, in bytes.

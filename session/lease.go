@@ -13,7 +13,7 @@ import (
 //
 // A server ends a session when it has heard nothing for T. It has heard every request
 // that it answered, and it heard the request after it was sent. So the session lives at
-// least until T after the send time of the newest answered request. The lease ends
+// least until T after the send time of the latest answered request. The lease ends
 // 2/3 T after that time, which leaves T/3 to stop the work. A process may still pause
 // between the check and the act: fencing tokens are for that.
 //
@@ -64,10 +64,10 @@ func (s *Session) heard(at time.Time, zxid int64) {
 	}
 }
 
-// freshZxid is for how long the newest zxid seen is taken for that of the server.
+// freshZxid is for how long the latest zxid seen is taken for that of the server.
 const freshZxid = 100 * time.Millisecond
 
-// zxidIsFresh reports whether the newest zxid seen is hardly older than what the server
+// zxidIsFresh reports whether the latest zxid seen is hardly older than what the server
 // has applied.
 func (s *Session) zxidIsFresh() bool {
 	n := s.zxidAt.Load()
@@ -93,7 +93,7 @@ func (s *Session) LastAnswer() time.Time {
 	return s.awake(s.epoch.Add(time.Duration(n)))
 }
 
-// Lease returns the time until which the process may act on what this session owns:
+// Lease returns the end of the time in which the process may act on this session's znodes:
 // 2/3 of the timeout after the send time of the latest answered request. It is zero
 // before the first connection.
 func (s *Session) Lease() time.Time {

@@ -112,10 +112,7 @@ func (m *Manager) State() State { return m.Status().State }
 func (m *Manager) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.trying
-	if s == nil {
-		s = m.cur
-	}
+	s := cmp.Or(m.trying, m.cur)
 	st := Status{State: Connecting, Expirations: m.expirations, Reconnects: m.reconnects}
 	err := m.lastErr
 	if s != nil {

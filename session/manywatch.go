@@ -16,7 +16,7 @@ import (
 // again, and fires at once for all changes since the zxid in the request. So: (1) a
 // small read, unless there was one just now; its reply contains a zxid that the server has
 // applied. (2) multiRead, and
-// after it on the same connection setWatches for the same paths, with the newest zxid
+// after it on the same connection setWatches for the same paths, with the latest zxid
 // known before (2). Every change after that zxid fires a watch, whether multiRead saw
 // the change or not. So no change is lost; at worst the caller reads once too often.
 
@@ -46,7 +46,7 @@ type watchedPart struct {
 // data. With kids it also watches the lists of their children, from the moment of the
 // read: if the Stat shows no children, the caller need not list them. If the server does
 // not support that, it reads one by one and does not watch the children. When the data
-// exceeds limit bytes, it leaves out the rest with ErrNotRead; 0 is no limit.
+// exceeds limit bytes, it leaves out the rest with ErrNotRead; 0: unlimited.
 //
 // It calls took for each result, by the index of its path, while the server reads the
 // next, and not twice at the same time. When the error is not nil, some results are

@@ -2,7 +2,7 @@ package session
 
 import "time"
 
-// Metrics counts what sessions do. Package prom has one for Prometheus. Sessions call
+// Metrics counts the events of sessions. Package prom has one for Prometheus. Sessions call
 // it from any goroutine, also while they hold locks, so its methods must not block.
 type Metrics interface {
 	// State gets the state that the session is in now.

@@ -44,13 +44,13 @@ func CheckOp(path string, version int32) Op {
 // OpResult is the result of one operation of a Multi that was applied.
 type OpResult struct {
 	Path string // what a create created
-	// Stat is that of a set or create. Servers do not return the Stat of most creates.
+	// Stat is the Stat after a set or create. Servers do not return the Stat of most creates.
 	// Then the zxids are those of the multi, the owner is this session if the mode was
 	// ephemeral, and the times are zero.
 	Stat Stat
 }
 
-// MultiError says which operation made a Multi fail. No operation was applied.
+// MultiError names the operation that made a Multi fail. No operation was applied.
 type MultiError struct {
 	Index int    // of the operation, from 0
 	Path  string // that the operation was on

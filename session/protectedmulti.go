@@ -28,7 +28,7 @@ type ProtectedMulti struct {
 // its marker. The same operations may be tried with a new marker.
 var ErrProtection = errors.New("the marker is not as it was left")
 
-// NewProtectedMulti creates a marker beside path, with its parents.
+// NewProtectedMulti creates a marker next to path, with its parents.
 func NewProtectedMulti(ctx context.Context, s *Session, path string) (*ProtectedMulti, error) {
 	dir := path + "-ops"
 	for {

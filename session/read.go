@@ -43,7 +43,7 @@ func (s *Session) get(ctx context.Context, path string, watch bool) ([]byte, Sta
 	return data, st, w, err
 }
 
-// Exists reports whether a znode exists. A missing znode is no error.
+// Exists reports whether a znode exists. A missing znode is not an error.
 func (s *Session) Exists(ctx context.Context, path string) (Stat, bool, error) {
 	st, ok, _, err := s.exists(ctx, path, false)
 	return st, ok, err

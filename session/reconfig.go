@@ -168,9 +168,41 @@ func (m *Manager) loadServers() error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("servers of the former process: %w", err)
+		return fmt.Errorf("servers of the previous process: %w", err)
 	case slices.Equal(v.Ensemble, ensemble(m.cfg)) && len(v.Servers) <= maxServers:
 		m.cfg.learned.set(v.Servers)
 	}
 	return nil
+}
+
+// Reconfiguration is a change of the servers of an ensemble: Join and Leave, or Members.
+type Reconfiguration struct {
+	Join    []string // servers as in "server.4=zk4:2888:3888:participant;2181"; a known id changes that server
+	Leave   []string // ids of servers
+	Members []string // all servers, as in Join
+	From    int64    // version of the configuration that this changes; 0: any
+}
+
+// Reconfig changes the servers of the ensemble (ZooKeeper 3.5, with reconfigEnabled=true)
+// and returns the new configuration as ZooKeeper writes it, with its version in the last
+// line. The session needs to be super, or the ACL of /zookeeper/config lets it write.
+// The error matches ErrReconfigDisabled, ErrReconfigInProgress, ErrNoQuorum, ErrBadVersion
+// (From is not current), ErrBadArguments or ErrNoAuth.
+func (s *Session) Reconfig(ctx context.Context, change Reconfiguration) (string, error) {
+	list := func(servers []string) []byte {
+		if len(servers) == 0 {
+			return nil
+		}
+		return []byte(strings.Join(servers, ","))
+	}
+	from := change.From
+	if from == 0 {
+		from = -1
+	}
+	var data []byte
+	_, err := s.exchange(ctx, &request{
+		op: jute.OpReconfig, path: configPath, write: true, result: []any{&data},
+		frame: newFrame(jute.OpReconfig, list(change.Join), list(change.Leave), list(change.Members), from),
+	})
+	return string(data), err
 }

@@ -1,9 +1,13 @@
 package session
 
 import (
+	"crypto/sha1"
+	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,9 +35,17 @@ version=100000000
 // come. A new process finds them although the server in its settings is gone.
 func TestReconfig_ServersAreLearned(t *testing.T) {
 	t.Parallel()
-	e := zktest.StartEnsemble(t, 3, zktest.Options{Reconfig: true})
+	sum := sha1.Sum([]byte("super:secret"))
+	e := zktest.StartEnsemble(t, 3, zktest.Options{
+		Reconfig: true, JVMFlags: []string{"-Dzookeeper.DigestAuthenticationProvider.superDigest=" + "super:" + base64.StdEncoding.EncodeToString(sum[:])},
+	})
 	dir := t.TempDir()
 	cfg := Config{Servers: []string{e.Servers[0].Addr()}, Timeout: 10 * time.Second, FollowReconfig: true, StateDir: dir}
+	anybody, _ := manageReal(t, Config{Servers: cfg.Servers})
+	if _, err := realSession(t, anybody).Reconfig(soon(t), Reconfiguration{Leave: []string{"3"}}); !errors.Is(err, ErrNoAuth) {
+		t.Errorf("anybody changes the servers: %v", err)
+	}
+	cfg.Auth = []Auth{{Scheme: "digest", Data: []byte("super:secret")}}
 	m, stop := manageReal(t, cfg)
 	s := realSession(t, m)
 	knows := func(want ...string) {
@@ -47,9 +59,25 @@ func TestReconfig_ServersAreLearned(t *testing.T) {
 		}
 	}
 	knows(e.Addrs()...)
-	e.Reconfigure(t, e.Servers[2], false)
+	reconfigure := func(change Reconfiguration, want error) string {
+		t.Helper()
+		text, err := s.Reconfig(soon(t), change)
+		for ActionFor(err) == Retry { // the ensemble may elect a new leader
+			text, err = s.Reconfig(soon(t), change)
+		}
+		if !errors.Is(err, want) {
+			t.Fatalf("%+v: got %v, want %v", change, err, want)
+		}
+		return text
+	}
+	text := reconfigure(Reconfiguration{Leave: []string{"3"}}, nil)
+	if strings.Contains(text, "server.3=") || !strings.Contains(text, "server.2=") || !strings.Contains(text, "version=") {
+		t.Errorf("without server 3: %q", text)
+	}
 	knows(e.Addrs()[:2]...)
-	e.Reconfigure(t, e.Servers[2], true)
+	reconfigure(Reconfiguration{Join: []string{"nothing"}}, ErrBadArguments)
+	reconfigure(Reconfiguration{Leave: []string{"2"}, From: 1}, ErrBadVersion)
+	reconfigure(Reconfiguration{Members: []string{e.Servers[0].Member(), e.Servers[1].Member(), e.Servers[2].Member()}}, nil)
 	knows(e.Addrs()...)
 	e.Servers[0].Kill(t)
 	for limit := soon(t); s.Server() == e.Servers[0].Addr(); {
@@ -86,5 +114,15 @@ func TestReconfig_ServersAreLearned(t *testing.T) {
 		if err := m.loadServers(); (err != nil) != (damage != "") || len(m.cfg.learned.get()) > 0 {
 			t.Errorf("%q: %v, %v", damage, err, m.cfg.learned.get())
 		}
+	}
+}
+
+// A server without reconfiguration says so.
+func TestReconfig_Disabled(t *testing.T) {
+	t.Parallel()
+	m, _ := manageReal(t, Config{Servers: []string{zktest.Shared(t).Addr()}})
+	_, err := realSession(t, m).Reconfig(soon(t), Reconfiguration{Leave: []string{"9"}})
+	if !errors.Is(err, ErrReconfigDisabled) || ActionFor(err) != GiveUp {
+		t.Error(err)
 	}
 }

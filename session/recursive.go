@@ -11,7 +11,7 @@ import (
 
 // RecursiveWatch is for internal use and may change. It watches a znode and all znodes
 // below it with one persistent recursive watch of the server (addWatch, from 3.6 on). We
-// call it a cover. It has no event of its own. On its connection it replaces the server
+// call it a cover. It has no events itself. On its connection it replaces the server
 // watches of GetW, ExistsW and EachManyW at and below its path. Lists of children always
 // have a server watch of their own: a server may hide from a recursive watch the creation
 // of a znode that the session may not read.
@@ -103,7 +103,7 @@ func (s *Session) addCover(ctx context.Context, r *request, c *RecursiveWatch) e
 	return nil
 }
 
-// Live reports whether reads below the path need no server watch of their own. It may be
+// Live reports whether reads below the path work without their own server watches. It may be
 // called on nil.
 func (c *RecursiveWatch) Live() bool {
 	if c == nil {

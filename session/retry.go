@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// RetryPolicy says how often, and for how long, to try a request. Without a policy the
+// RetryPolicy limits how often, and for how long, to try a request. Without a policy the
 // session tries a request until its context ends, while it cannot have been applied. A
 // policy belongs to calls, not to the session, so it does not end the clean-up of a
 // recipe after its caller has returned. See WithRetry.
@@ -49,7 +49,7 @@ func (b Backoff) Next(tries int, elapsed time.Duration) (time.Duration, bool) {
 
 type retryKey struct{}
 
-// WithRetry returns a context under which requests, and Each, follow the policy. When the
+// WithRetry returns a context that makes requests, and Each, follow the policy. When the
 // policy gives up a request, its error matches ErrNoServer, and the request was not
 // applied. A write whose reply was lost is never tried again: it returns ErrUnknown. While
 // there is no connection, each pause counts as one failed try.
@@ -64,7 +64,7 @@ func retryOf(ctx context.Context) RetryPolicy {
 
 // tries counts the failed tries of a request.
 type tries struct {
-	policy RetryPolicy // nil: for ever
+	policy RetryPolicy // nil: forever
 	began  time.Time
 	n      int
 }

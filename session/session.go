@@ -26,18 +26,18 @@ type Session struct {
 	watches  *watchBook
 	hosts    *hosts
 	epoch    time.Time       // zero of answer, by clock
-	answer   atomic.Int64    // send time of the newest answered request, by clock
-	zxid     atomic.Int64    // newest zxid seen in a reply
+	answer   atomic.Int64    // send time of the latest answered request, by clock
+	zxid     atomic.Int64    // latest zxid seen in a reply
 	zxidAt   atomic.Int64    // when the request of a reply with a zxid was sent, since epoch
 	timeout  atomic.Int64    // negotiated
 	counts   [128]counter    // requests by opIndex
 	seen     sizes           // of the znodes read so far
 	inFlight inFlight        // limits of the reads of many znodes
 	up       chan struct{}   // closed at the first connection
-	resumed  bool            // taken over from a former process, or parked before
+	resumed  bool            // taken over from a previous process, or parked before
 	reader   atomic.Bool     // of a read-only server
-	rebooted bool            // of a former boot: taken over only to be closed
-	note     json.RawMessage // of the former process
+	rebooted bool            // of a previous boot: taken over only to be closed
+	note     json.RawMessage // of the previous process
 	close    func() error    // what Close does
 	cleanups sync.WaitGroup  // goroutines in the background
 
@@ -49,7 +49,7 @@ type Session struct {
 	id       int64
 	password []byte
 	cur      *wire // open, or nil
-	dialed   *wire // the newest, whatever its phase
+	dialed   *wire // the latest, whatever its phase
 	conns    uint64
 	server   string
 	lastErr  error

@@ -12,9 +12,9 @@ import (
 const setWatchesSize = 128 << 10
 
 // renew sends the requests that set all armed watches on a new connection, each as soon
-// as it is made, until send returns false. zxid is the newest that this session had seen
+// as it is made, until send returns false. zxid is the latest that this session had seen
 // when it connected: the server fires at once for all later changes. Every request
-// carries that same value. The client library takes the newest zxid when it builds each
+// carries that same value. The client library takes the latest zxid when it builds each
 // packet, and so loses events between that zxid and the one at the connect.
 func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
 	b.mu.Lock()

@@ -131,8 +131,8 @@ func (s *Session) end(st State, cause error) bool {
 func (s *Session) expire(why string) {
 	switch {
 	case !s.end(Expired, fmt.Errorf("%w: %s", ErrExpired, why)):
-	case s.Connection() == 0: // it was the former process's
-		s.log.Info("session of the former process is gone", "session", hexID(s.ID()), "why", why)
+	case s.Connection() == 0: // it was the previous process's
+		s.log.Info("session of the previous process is gone", "session", hexID(s.ID()), "why", why)
 	default:
 		s.met.Expired()
 		s.log.Warn("session expired", "session", hexID(s.ID()), "why", why)

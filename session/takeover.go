@@ -23,7 +23,7 @@ func (m *Manager) SetNote(b json.RawMessage) {
 // session that was not taken over.
 func (s *Session) Note() json.RawMessage { return s.note }
 
-// next returns the session to try: once that of the former process, then a new one.
+// next returns the session to try: once that of the previous process, then a new one.
 func (m *Manager) next(ctx context.Context, first bool) *Session {
 	s := newSession(ctx, m.cfg)
 	s.close = func() error { return s.shutdown(false) }
@@ -35,7 +35,7 @@ func (m *Manager) next(ctx context.Context, first bool) *Session {
 	}
 	v, err := m.store.load(m.cfg)
 	if err != nil {
-		s.log.Warn("cannot use the session of the former process", "err", err)
+		s.log.Warn("cannot use the session of the previous process", "err", err)
 		m.setError(err)
 		return s
 	}
@@ -62,7 +62,7 @@ func (m *Manager) setError(err error) {
 // the Manager may give the session out.
 func (m *Manager) connected(s *Session) bool {
 	if s.rebooted {
-		s.log.Info("closed the session of the former boot with its ephemeral znodes", "session", hexID(s.ID()))
+		s.log.Info("closed the session of the previous boot with its ephemeral znodes", "session", hexID(s.ID()))
 		_ = s.shutdown(false)
 		return false
 	}
@@ -106,7 +106,7 @@ func (m *Manager) leave(s *Session) error {
 	return err
 }
 
-// Two processes with one session take it from each other for ever, because a server ends
+// Two processes with one session take it from each other forever, because a server ends
 // the old connection when the session connects again. A process recognizes that as
 // follows. The server ends a connection soon after it began, although it has served it.
 // Then the same server accepts the session again at once. Twice within T means that

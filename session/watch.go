@@ -51,7 +51,7 @@ type Watch struct {
 	gone  bool        // the event said that the znode was deleted
 }
 
-// RecheckAfter returns the time after which to look again without an event: a random time
+// RecheckAfter returns how long to wait for an event before looking again: a random time
 // of 30 to 60 s. An event is only a hint: from 3.8.4 on servers withhold events of znodes
 // that the client may not read.
 func RecheckAfter() time.Duration {
@@ -72,7 +72,7 @@ func (w *Watch) Wait(ctx context.Context) error {
 	return err
 }
 
-// WaitFor waits until the watch fires, but no longer than d; 0 is no limit. It
+// WaitFor waits until the watch fires, but no longer than d; 0: unlimited. It
 // reports whether the watch has fired, and does not stop it.
 func (w *Watch) WaitFor(ctx context.Context, d time.Duration) (bool, error) {
 	var tick <-chan time.Time
@@ -381,7 +381,7 @@ func (b *WatchQueue) Wake() {
 	}
 }
 
-// Take returns what fired since the last call, in order.
+// Take returns the events since the last call, in order.
 func (b *WatchQueue) Take() []WatchEvent {
 	b.mu.Lock()
 	defer b.mu.Unlock()

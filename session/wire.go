@@ -56,7 +56,7 @@ type wire struct {
 
 	useful  atomic.Bool // a request or a ping was answered, not only what sets the connection up
 	proved  atomic.Bool // the probe of takeover.go was answered
-	refused atomic.Bool // the newest answer was "unimplemented": the server closes the connection behind it
+	refused atomic.Bool // the latest answer was "unimplemented": the server closes the connection behind it
 
 	mu       sync.Mutex // guards what follows
 	phase    phase

@@ -12,7 +12,7 @@ import (
 var errFraming = errors.New("the client library does not write one frame at a time")
 
 // Write accepts a frame of the library. It never returns an error: a write error makes
-// the library hang for ever in some places. Its reader notices the end of the connection
+// the library hang forever in some places. Its reader notices the end of the connection
 // anyway.
 func (w *wire) Write(b []byte) (int, error) {
 	if err := w.fromLibrary(b); err != nil {
@@ -213,7 +213,7 @@ func (w *wire) detach() {
 }
 
 // bury puts the connection into its last phase, once. It returns the calls that remain
-// unanswered and the former phase.
+// unanswered and the previous phase.
 func (w *wire) bury(to phase) ([]*call, phase, bool) {
 	w.mu.Lock()
 	was := w.phase

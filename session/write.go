@@ -49,7 +49,7 @@ func withTTL(flag int32, ttl time.Duration) Mode {
 
 func (m Mode) flags() int32 { return int32(m & (1<<flagBits - 1)) }
 
-// TTL returns how long a znode lives without a write; 0: for ever.
+// TTL returns how long a znode lives without a write; 0: forever.
 func (m Mode) TTL() time.Duration { return time.Duration(m>>flagBits) * time.Millisecond }
 
 // Sequential reports whether the server appends a number to the name.
