@@ -36,9 +36,9 @@ const (
 
 // Errors that callers branch on.
 var (
-	// ErrNotReady says that a flat tree has no ready, or that there is no tree.
+	// ErrNotReady says that a flat tree has no ready, or that the tree does not exist.
 	ErrNotReady = trees.ErrNotReady
-	// ErrBounds says that a tree or a publish exceeds a bound.
+	// ErrBounds says that a tree or a publish is over a limit.
 	ErrBounds = trees.ErrBounds
 	// ErrNoVersion says that the version does not exist, or that the tree has no
 	// history.

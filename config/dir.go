@@ -35,7 +35,7 @@ func odd(name string) bool {
 // a/b. If name is a file, its base name becomes the only key.
 //
 // Sockets, devices, links that lead out of the directory, unreadable and too large
-// files, names that are no keys and names that editors leave behind are errors.
+// files, names that cannot be keys and names that editors leave behind are errors.
 // ReadDir returns all of them at once and skips no file silently.
 func ReadDir(name string) (map[string][]byte, error) {
 	return readDir(name, func(string) {})

@@ -69,8 +69,12 @@ func ExampleFollow() {
 	ended := make(chan error, 1)
 	go func() { ended <- sessions.Run(ctx) }()
 
-	site := fleet.NewPublisher(sessions, fleet.PublisherConfig{Path: "/config/site", Author: "me"})
-	if _, err = site.Publish(ctx, map[string][]byte{"color": []byte("blue"), "motto": []byte("hello")}, "first"); err != nil {
+	s, err := sessions.Session(ctx)
+	if err != nil {
+		panic(err)
+	}
+	site := fleet.PublishConfig{Path: "/config/site", Author: "me", Keys: map[string][]byte{"color": []byte("blue"), "motto": []byte("hello")}}
+	if _, err = fleet.Publish(ctx, s, site); err != nil {
 		panic(err)
 	}
 	err = config.Follow(ctx, sessions, config.Config{Name: "site", Path: "/config/site"}, func(tree *view.Tree) {
@@ -81,7 +85,7 @@ func ExampleFollow() {
 			return
 		}
 		// Only what is to change is named; nobody else's change is lost.
-		_, err := site.Edit(ctx, "spring", func(keys map[string][]byte) error {
+		_, err := fleet.Edit(ctx, s, fleet.PublishConfig{Path: "/config/site", Message: "spring"}, func(keys map[string][]byte) error {
 			keys["color"] = []byte("green")
 			return nil
 		})

@@ -2,7 +2,7 @@ package config
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics counts what watchers do. A nil *Metrics counts nothing.
+// Metrics counts the events of watchers. A nil *Metrics counts nothing.
 type Metrics struct {
 	generation *prometheus.GaugeVec
 	changed    *prometheus.GaugeVec
@@ -34,7 +34,7 @@ func newMetrics() *Metrics {
 		}, []string{"tree"}),
 		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "zkagent_tree_delta_mismatches_total",
-			Help: "Differences in ready that did not make the version of what was held, so that it was read.",
+			Help: "Differences in ready that did not lead to the published version, so that the agent read it whole.",
 		}, []string{"tree"}),
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Origin says which version gave a key its current value.
+// Origin names the version that gave a key its current value.
 type Origin struct {
 	// Version set or deleted the key. Its Number is 0 when Before is set, and for a
 	// key that never existed.

@@ -46,7 +46,8 @@ func ReadVersion(ctx context.Context, s *session.Session, root string, n int64) 
 
 // Lookup reads one key of the tree in use, and the generation of that tree. It
 // costs a few requests for a tree of any size, so it can serve as a name service. A
-// missing key or tree is an error that matches [ErrNoKey] or [ErrNotReady].
+// missing key or tree is an error that matches [ErrNoKey] or [ErrNotReady], and damage
+// that it meets one that matches [ErrDamaged].
 func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, int64, error) {
 	if err := ValidateKey(key); err != nil {
 		return nil, 0, fmt.Errorf("look up: %w", err)
@@ -70,8 +71,11 @@ func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, 
 		}
 		return err
 	})
-	if err == nil && !found {
+	switch {
+	case err == nil && !found:
 		err = ErrNoKey
+	case trees.IsDamage(err):
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err != nil {
 		return nil, st.Generation(), fmt.Errorf("look up %s in config %s: %w", key, root, err)

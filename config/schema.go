@@ -17,6 +17,10 @@ import (
 // every host checks a version against the same schema.
 const SchemaKey = ".schema.json"
 
+// RolloutKey is the key of a tree that says how its next versions are rolled out, for the
+// commands that publish them: a JSON object with the flags of "zkagent config publish".
+const RolloutKey = ".rollout.json"
+
 // ErrSchema is matched by errors about a tree that violates its schema.
 var ErrSchema = errors.New("violates the schema")
 
@@ -56,7 +60,7 @@ func (b *schemaBudget) step() {
 //
 // It validates one object: a key a/b is the property b of the object a. A value
 // that is valid JSON (a number, true, an object, ...) counts as JSON, any other
-// value as a string. The key .schema.json is left out. References to other
+// value as a string. The keys .schema.json and .rollout.json are left out. References to other
 // documents are refused.
 func CheckSchema(schema []byte, t *view.Tree) (err error) {
 	if schema == nil {
@@ -80,7 +84,7 @@ func CheckSchema(schema []byte, t *view.Tree) (err error) {
 	}
 	doc := map[string]any{}
 	t.Walk("", func(key string, k view.Key) bool {
-		if key != SchemaKey {
+		if key != SchemaKey && key != RolloutKey {
 			err = put(doc, key, k.Value)
 		}
 		return err == nil
@@ -148,7 +152,7 @@ func put(doc map[string]any, key string, value []byte) error {
 	for _, elem := range elems[:len(elems)-1] {
 		next, ok := doc[elem].(map[string]any)
 		if doc[elem] != nil && !ok {
-			return fmt.Errorf("%w: key %q lies below a key with a value", ErrSchema, key)
+			return fmt.Errorf("%w: key %q is below a key with a value", ErrSchema, key)
 		}
 		if !ok {
 			next = map[string]any{}

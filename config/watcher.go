@@ -17,14 +17,14 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Status is the state of a config: the tree in use, and what the watcher waits for.
+// Status is the state of a config: the tree in use, and the znode that the watcher waits for.
 type Status struct {
 	Name   string `json:"name"`
 	Path   string `json:"path"`
 	Layout string `json:"layout"` // as found: flat, versioned or plain; empty until known
 	// Following says that a session is being used.
 	Following bool `json:"following"`
-	// Waiting says in words what the watcher waits for. It is empty when the latest
+	// Waiting describes in words the event that the watcher waits for. It is empty when the latest
 	// state of the tree is in use.
 	Waiting string `json:"waiting,omitempty"`
 	// Since is when Waiting or the tree in use last changed.
@@ -117,7 +117,7 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 		return fmt.Errorf("config %s: %w", w.cfg.Name, err)
 	}
 	// A new session may be served by a server that lags behind what the last one
-	// showed: the tree would go back to a former state for a while.
+	// showed: the tree would go back to a previous state for a while.
 	if err := s.Sync(ctx, w.cfg.Path); err != nil {
 		if ended := mirror.Ended(ctx, s, err); ctx.Err() != nil || s.Context().Err() != nil {
 			return ended

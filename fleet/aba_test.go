@@ -71,6 +71,23 @@ func TestMadeAgain(t *testing.T) {
 		must(t, second(z.CreateEphemeral(other.ID(), AgentPath("h"), []byte("{}"), 0)))
 		must(t, NewAnnouncer(AnnouncerConfig{ID: "h"}).remember(t.Context(), other))
 	}
+	gone := func(t *testing.T, z *memzk.Server, _ *session.Session) {
+		long := time.Now().UTC().Add(-2 * ForgetAfter)
+		known(t, z, knownHost{First: long, Stopped: long})
+	}
+	stops := func(t *testing.T, _ *memzk.Server, other *session.Session) {
+		a := NewAnnouncer(AnnouncerConfig{ID: "h"})
+		must(t, a.remember(t.Context(), other))
+		a.farewell(other)
+	}
+	isStopped := func(t *testing.T, _ *memzk.Server, other *session.Session, _ error) {
+		must(t, editKnown(t.Context(), other, "h", func(k *knownHost, found bool) bool {
+			if !found || time.Since(k.Stopped) > time.Hour {
+				t.Errorf("a host that has just stopped is known: %v, stopped %v", found, k.Stopped)
+			}
+			return false
+		}))
+	}
 	isKnown := func(t *testing.T, _ *memzk.Server, other *session.Session, _ error) {
 		err := editKnown(t.Context(), other, "h", func(k *knownHost, found bool) bool {
 			if !found || !k.gone().IsZero() {
@@ -81,34 +98,8 @@ func TestMadeAgain(t *testing.T) {
 		must(t, err)
 	}
 	for name, test := range map[string]swap{
-		"a freeze by another is not lifted without a note": {
-			prepare: func(t *testing.T, _ *memzk.Server, other *session.Session) {
-				must(t, Freeze(t.Context(), other, "/c", "ann", "sales day"))
-			},
-			act: func(ctx context.Context, late *session.Session) error {
-				return second(Unfreeze(ctx, late, "/c", "late"))
-			},
-			happens: func(t *testing.T, _ *memzk.Server, other *session.Session) {
-				must(t, second(Unfreeze(t.Context(), other, "/c", "bob")))
-				must(t, Freeze(t.Context(), other, "/c", "carl", "night"))
-			},
-			check: func(t *testing.T, _ *memzk.Server, other *session.Session, err error) {
-				must(t, err)
-				var all []string
-				past, err := PastFreezes(t.Context(), other, "/c")
-				must(t, err)
-				for _, p := range past {
-					all = append(all, p.By)
-				}
-				f, err := Frozen(t.Context(), other, "/c")
-				if must(t, err); f != nil {
-					all = append(all, f.By)
-				}
-				if !slices.Equal(all, []string{"ann", "carl"}) {
-					t.Errorf("freezes by %v", all)
-				}
-			},
-		},
+		"a freeze by another is not lifted without a note":                 frozenAgain(nil),
+		"a freeze by another, after a first, is not lifted without a note": frozenAgain([]string{"zoe"}),
 		"a proposal for another version in use is refused": {
 			prepare: func(t *testing.T, z *memzk.Server, other *session.Session) {
 				mustPublish(t, other, "/c", "", map[string]string{"k": "1"})
@@ -138,8 +129,66 @@ func TestMadeAgain(t *testing.T) {
 			happens: comesBack,
 			check:   isKnown,
 		},
+		"a host that comes back is not swept": {
+			prepare: gone,
+			act:     func(ctx context.Context, late *session.Session) error { return sweep(ctx, late, "h", time.Now()) },
+			happens: comesBack,
+			check:   isKnown,
+		},
+		"a host that was back is not swept": {
+			prepare: gone,
+			act:     func(ctx context.Context, late *session.Session) error { return sweep(ctx, late, "h", time.Now()) },
+			happens: stops,
+			check:   isStopped,
+		},
+		"a stop is not overwritten": {
+			prepare: hosts,
+			act:     func(ctx context.Context, late *session.Session) error { return second(Agents(ctx, late)) },
+			happens: stops,
+			check:   isStopped,
+		},
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test.run(t) })
+	}
+}
+
+// frozenAgain lifts the freeze of ann while bob lifts it and carl sets another. Those
+// before it were lifted.
+func frozenAgain(before []string) swap {
+	return swap{
+		prepare: func(t *testing.T, _ *memzk.Server, other *session.Session) {
+			for _, by := range before {
+				must(t, Freeze(t.Context(), other, "/c", by, "a test"))
+				_, err := Unfreeze(t.Context(), other, "/c", by)
+				must(t, err)
+			}
+			must(t, Freeze(t.Context(), other, "/c", "ann", "sales day"))
+		},
+		act: func(ctx context.Context, late *session.Session) error {
+			_, err := Unfreeze(ctx, late, "/c", "late")
+			return err
+		},
+		happens: func(t *testing.T, _ *memzk.Server, other *session.Session) {
+			_, err := Unfreeze(t.Context(), other, "/c", "bob")
+			must(t, err)
+			must(t, Freeze(t.Context(), other, "/c", "carl", "night"))
+		},
+		check: func(t *testing.T, _ *memzk.Server, other *session.Session, err error) {
+			must(t, err)
+			var all []string
+			past, err := PastFreezes(t.Context(), other, "/c")
+			must(t, err)
+			for _, p := range past {
+				all = append(all, p.By)
+			}
+			f, err := Frozen(t.Context(), other, "/c")
+			if must(t, err); f != nil {
+				all = append(all, f.By)
+			}
+			if !slices.Equal(all, append(slices.Clone(before), "ann", "carl")) {
+				t.Errorf("freezes by %v", all)
+			}
+		},
 	}
 }
 

@@ -16,7 +16,7 @@ type Act struct {
 	Why  string
 }
 
-// Acts returns who did what to the rollout, oldest first, as far as its gate keeps it.
+// Acts returns the acts on the rollout with their authors, oldest first, as far as its gate keeps them.
 func (s *State) Acts() []Act {
 	acts := []Act{{At: s.Created, Who: s.Proposal.Who, What: fmt.Sprintf("proposed version %d", s.Proposal.Version), Why: s.Proposal.Why}}
 	before := GateState{State: GateVoting}

@@ -94,11 +94,11 @@ type Record struct {
 	More        map[string]int        `json:"more,omitempty"` // what did not fit, by field
 }
 
-// ConfigUse says which versions of a config a host knows and uses.
+// ConfigUse has the versions of a config that a host knows and uses.
 type ConfigUse struct {
 	Known    int64 `json:"known"`              // the latest that it has read
 	Accepted int64 `json:"accepted,omitempty"` // the one that its templates are rendered from
-	// Path is the root znode: hosts may give a config names of their own.
+	// Path is the root znode: hosts may give a config different names.
 	Path string `json:"path,omitempty"`
 }
 

@@ -59,7 +59,7 @@ func missed(ctx context.Context, s *session.Session, id string, now time.Time) t
 	_ = editKnown(ctx, s, id, func(k *knownHost, found bool) bool {
 		again := tried
 		k.Lost, tried = at, true
-		return found && !again && k.Stopped.IsZero()
+		return found && !again
 	})
 	return at
 }
@@ -85,17 +85,23 @@ func readGone(ctx context.Context, s *session.Session, list []string) ([]HostSta
 
 // Forget removes a stopped or lost host from the known hosts.
 func Forget(ctx context.Context, s *session.Session, id string) error {
-	err := s.CreateParents(ctx, AgentPath(id))
-	if err == nil {
-		_, err = s.Multi(ctx, append(absent(AgentPath(id)), session.DeleteOp(knownAs(id), -1))...)
-	}
-	switch {
+	switch err := forget(ctx, s, id, -1); {
 	case errors.Is(err, session.ErrNodeExists):
 		return fmt.Errorf("forget %s: %w", id, ErrLive)
 	case err != nil:
 		return fmt.Errorf("forget %s: %w", id, err)
 	}
 	return nil
+}
+
+// forget fails with session.ErrNodeExists when the host has a record: the znode of a
+// host that is known again may have the version of the first one.
+func forget(ctx context.Context, s *session.Session, id string, version int32) error {
+	err := s.CreateParents(ctx, AgentPath(id))
+	if err == nil {
+		_, err = s.Multi(ctx, append(absent(AgentPath(id)), session.DeleteOp(knownAs(id), version))...)
+	}
+	return err
 }
 
 // sweep forgets hosts that have been gone for ForgetAfter. An agent sweeps its own
@@ -126,8 +132,9 @@ func sweep(ctx context.Context, s *session.Session, id string, now time.Time) er
 			case k.gone().IsZero():
 				missed(ctx, s, id, now)
 			case now.Sub(k.gone()) >= ForgetAfter:
-				err := s.Delete(ctx, knownAs(id), r.Stat.Version)
-				return ignore(ignore(err, session.ErrNoNode), session.ErrBadVersion)
+				if err := forget(ctx, s, id, r.Stat.Version); !raced(err) {
+					return err
+				}
 			}
 			return nil
 		})

@@ -23,7 +23,7 @@ const (
 	farewellLimit = 5 * time.Second  // for the note of a clean stop
 )
 
-// AnnouncerConfig is what an Announcer needs.
+// AnnouncerConfig configures an Announcer.
 type AnnouncerConfig struct {
 	ID string
 	// Host is the name that another agent with the same id shows for this agent.
@@ -198,7 +198,7 @@ func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan 
 			return
 		case <-timer.C:
 			if s.State() == session.ReadOnly {
-				// The record may belong to our own session, which goes on with a majority.
+				// The record may belong to our own session, which continues with a majority.
 				timer.Reset(rivalMargin)
 				continue
 			}

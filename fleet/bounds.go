@@ -27,13 +27,19 @@ func checkRatio(old *view.Keys, keys map[string][]byte) error {
 	for _, v := range keys {
 		now += int64(len(v))
 	}
-	if n := int64(old.Len()); n > 0 && exceeds(n, int64(len(keys))) {
-		return fmt.Errorf("refusing to change the tree from %d to %d keys, more than a factor of %d: %w", n, len(keys), MaxRatio, config.ErrBounds)
+	if err := compareSizes(int64(old.Len()), int64(len(keys)), "keys"); err != nil || max(was, now) <= ratioFloor {
+		return err
 	}
-	if max(was, now) > ratioFloor && was > 0 && exceeds(was, now) {
-		return fmt.Errorf("refusing to change the tree from %d to %d bytes, more than a factor of %d: %w", was, now, MaxRatio, config.ErrBounds)
-	}
-	return nil
+	return compareSizes(was, now, "bytes")
 }
 
-func exceeds(a, b int64) bool { return a > MaxRatio*b || b > MaxRatio*a }
+func compareSizes(was, now int64, of string) error {
+	verb := "grow"
+	switch {
+	case was == 0 || was <= MaxRatio*now && now <= MaxRatio*was:
+		return nil
+	case now < was:
+		verb = "shrink"
+	}
+	return fmt.Errorf("refusing to %s the tree from %d to %d %s, by more than a factor of %d: %w", verb, was, now, of, MaxRatio, config.ErrBounds)
+}

@@ -11,7 +11,7 @@ import (
 
 // Bounds on the records of past rollouts.
 const (
-	// keepRollouts is the number of newest rollouts that are kept for people.
+	// keepRollouts is the number of latest rollouts that are kept for people.
 	keepRollouts = 20
 	// keepRecords is the largest number of records at which a closed rollout keeps
 	// all of them.

@@ -90,7 +90,7 @@ func (p *publisher) afterFlip(ctx context.Context, st *trees.State, keep bool) e
 	}
 	slices.Sort(missed)
 	missed = slices.Compact(missed)
-	return fmt.Errorf("config %s is versioned now, without what another tool did meanwhile to %d of its flat keys, such as %q: publish that, too: %w",
+	return fmt.Errorf("config %s is versioned now, without the changes that another tool made meanwhile to %d of its flat keys, such as %q: publish them, too: %w",
 		p.cfg.Path, len(missed), missed[len(missed)-1], ErrConflict)
 }
 

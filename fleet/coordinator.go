@@ -302,8 +302,7 @@ func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
 	}
 	_, err := c.s.Multi(ctx, c.term.Guard(), session.SetOp(progressPath(c.root, c.name), encode(now), -1))
 	if err != nil && !errors.Is(err, session.ErrUnknown) {
-		var multi *session.MultiError
-		if errors.As(err, &multi) && multi.Index == 0 {
+		if multi, ok := errors.AsType[*session.MultiError](err); ok && multi.Index == 0 {
 			return 0, fmt.Errorf("report: %w: %w", errDeposed, err)
 		}
 		return 0, fmt.Errorf("report: %w", err)

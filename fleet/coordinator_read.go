@@ -208,8 +208,8 @@ func (c *coordinator) take(id string, r HostRecord, version int32) {
 	c.records[id] = now
 }
 
-// datePast finds the times of events before this term: the newest call, and the end
-// of the newest canary.
+// datePast finds the times of events before this term: the latest call, and the end
+// of the latest canary.
 func (c *coordinator) datePast(ctx context.Context, call string) error {
 	var paths []string
 	if call != "" {

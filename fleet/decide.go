@@ -22,7 +22,7 @@ type scene struct {
 
 	shards    map[string][]string // who subscribes, by shard
 	snapshots map[string][]string // who was called, by shard
-	called    time.Time           // the newest of them
+	called    time.Time           // the latest of them
 	records   map[string]*hostState
 	live      map[string]bool      // who subscribes
 	seen      map[string]time.Time // since when
@@ -217,7 +217,7 @@ func (sc *scene) halted(host, reason string) act {
 	return act{what: "halt", gate: &g}
 }
 
-// retry lets the failed hosts of former rounds try again.
+// retry lets the failed hosts of previous rounds try again.
 func (sc *scene) retry() []act {
 	again := map[string]HostRecord{}
 	for id, r := range sc.records {

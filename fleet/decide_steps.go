@@ -71,7 +71,7 @@ func (sc *scene) advance() ([]act, time.Duration) {
 	gone := map[string]HostRecord{}
 	for id, r := range sc.records {
 		if r.State == HostStarted && sc.live[id] {
-			return nil, 0 // lost, and back: it goes on, or fails
+			return nil, 0 // lost, and back: it continues, or fails
 		}
 		if r.State == HostStarted {
 			now := r.HostRecord

@@ -2,7 +2,7 @@
 // of each host.
 //
 // [Publish], [Prepare], [Rollback] and [Convert] write a tree, [Freeze] forbids changes,
-// and [GC] deletes old versions. A [Publisher] does it for a program, across sessions. A
+// and [GC] deletes old versions. [Edit] changes some keys of the tree in use. A
 // publisher never leaves a mix of two trees in use. It changes everything in one
 // transaction, or removes ready until the last key is written, or writes a version
 // that stays invisible until ready names it.

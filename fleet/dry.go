@@ -34,7 +34,7 @@ func EndDry(ctx context.Context, s *session.Session, root, name, by string) erro
 		return err
 	}
 	if !state.Proposal.Dry {
-		return fmt.Errorf("%s is no dry run", name)
+		return fmt.Errorf("%s is not a dry run", name)
 	}
 	if state.Open() {
 		if err := Abort(ctx, s, root, name, Order{By: by}); err != nil && !errors.Is(err, ErrNoRollout) {

@@ -12,7 +12,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Answers are what all hosts say about a version in a dry run.
+// Answers are the answers of all hosts about a version in a dry run.
 type Answers struct {
 	Version   int64            `json:"-"`     // that the dry run used up; its number never comes again
 	Hosts     int              `json:"hosts"` // that were asked
@@ -47,7 +47,7 @@ const endDry = 10 * time.Second
 // ErrEnded says that a publish or a rollout ended a dry run.
 var ErrEnded = errors.New("the dry run was ended")
 
-// DryRun asks every subscriber what the tree would change there, and waits for the
+// DryRun asks every subscriber which files the tree would change there, and waits for the
 // answers. A host that does not answer within timeout is silent. No host uses the
 // version. DryRun deletes the version and the dry run at the end, also when ctx ends.
 func DryRun(ctx context.Context, s *session.Session, cfg PublishConfig, timeout time.Duration) (*Answers, error) {

@@ -97,6 +97,9 @@ func TestDry_EverybodyAnswers(t *testing.T) {
 		if commits != 29 || diffs == 0 || diffs == 29 {
 			t.Errorf("%d commits, %d diffs", commits, diffs)
 		}
+		if names, err := Names(t.Context(), w.desk, root); err != nil || len(names) > 0 {
+			t.Errorf("the rollouts are %v, error %v", names, err)
+		}
 		if err := EndDry(t.Context(), w.desk, root, name, "ann"); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // A publisher goes back as it goes forward: by a new version.
-func ExamplePublisher_Rollback() {
+func ExampleRollback() {
 	server := memzk.New(memzk.Options{})
 	defer server.Close()
 	ctx := context.Background()
@@ -20,13 +20,15 @@ func ExamplePublisher_Rollback() {
 		panic(err)
 	}
 	defer s.Close()
-	site := fleet.NewPublisher(config.In(s), fleet.PublisherConfig{Path: "/config/site", Author: "me"})
+	site := fleet.PublishConfig{Path: "/config/site", Author: "me"}
 	for _, color := range []string{"blue", "green"} {
-		if _, err = site.Publish(ctx, map[string][]byte{"color": []byte(color)}, "it is "+color); err != nil {
+		site.Keys, site.Message = map[string][]byte{"color": []byte(color)}, "it is "+color
+		if _, err = fleet.Publish(ctx, s, site); err != nil {
 			panic(err)
 		}
 	}
-	if _, err = site.Rollback(ctx, 0, "it was not the color"); err != nil {
+	site.Message = "it was not the color"
+	if _, err = fleet.Rollback(ctx, s, site, 0); err != nil {
 		panic(err)
 	}
 	versions, err := config.History(ctx, s, "/config/site")

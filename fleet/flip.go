@@ -41,8 +41,7 @@ func (p *publisher) flip(ctx context.Context, r trees.Ready, have int32) error {
 		case p.otherTool(err):
 			return p.cfg.otherTool(err)
 		}
-		var multi *session.MultiError
-		if errors.As(err, &multi) && multi.Index > 2 && multi.Path != trees.ReadyPath(root) {
+		if multi, ok := errors.AsType[*session.MultiError](err); ok && multi.Index > 2 && multi.Path != trees.ReadyPath(root) {
 			continue // a rollout changed or was opened: look again
 		}
 		if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNodeExists) {

@@ -17,7 +17,7 @@ import (
 
 // Other tools know nothing of the publishers' lock: they set, delete and create flat
 // keys at any moment. No change of theirs is lost to an edit.
-func TestPublisher_EditBesideAnotherTool(t *testing.T) {
+func TestEdit_BesideAnotherTool(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		foreign func(z *memzk.Server) error
@@ -32,9 +32,8 @@ func TestPublisher_EditBesideAnotherTool(t *testing.T) {
 		bubble(t, func(t *testing.T, z *memzk.Server) {
 			s := join(t, z)
 			mustPublish(t, s, "/c", config.LayoutFlat, map[string]string{"a": "1", "b": "2"})
-			p := NewPublisher(config.In(s), PublisherConfig{Path: "/c", Force: true})
 			calls := 0
-			_, err := p.Edit(t.Context(), "", func(keys map[string][]byte) error {
+			_, err := Edit(t.Context(), s, PublishConfig{Path: "/c", Force: true}, func(keys map[string][]byte) error {
 				if calls++; calls == 1 {
 					must(t, c.foreign(z))
 				}

@@ -21,7 +21,7 @@ import (
 // The transaction that ends a freeze notes it in the data of <root>/rollouts. The list
 // of past freezes is bounded.
 
-// FrozenError says why a config is frozen. It matches [ErrFrozen].
+// FrozenError has the reason why a config is frozen. It matches [ErrFrozen].
 type FrozenError struct {
 	Path   string    `json:"path"`
 	Reason string    `json:"reason"`

@@ -17,7 +17,7 @@ import (
 // DefaultKeep is how many of the latest versions garbage collection keeps.
 const DefaultKeep = 20
 
-// Collected counts what a garbage collection deleted.
+// Collected counts the znodes that a garbage collection deleted.
 type Collected struct {
 	Versions []int64 `json:"versions"`
 	Objects  int     `json:"objects"`

@@ -47,13 +47,13 @@ type host struct {
 	s     *session.Session
 	calls chan Call
 
-	ready     *view.Tree // newest; nil: none yet
+	ready     *view.Tree // latest; nil: none yet
 	readyZxid int64      // of the znode, 0 if unknown
 	followed  *view.Tree // the tree of ready that the host last followed outside a rollout
 
 	shard *session.Watch // nil: read the shard
 	known bool           // the shard was read in this session: a later call is new
-	call  *Call          // newest
+	call  *Call          // latest
 	act   *part          // the rollout that the host takes part in; nil: none
 	away  string         // why the host is in maintenance; each move reads it once
 	job   *job           // work in the second goroutine; nil: none
@@ -283,7 +283,7 @@ func (h *host) readShard(ctx context.Context) error {
 	return nil
 }
 
-// adopt switches to the rollout of the newest call, unless a turn is under way.
+// adopt switches to the rollout of the latest call, unless a turn is under way.
 func (h *host) adopt() {
 	if h.call == nil || h.act != nil && h.act.Rollout == h.call.Rollout {
 		return

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,10 +81,7 @@ func Retry(ctx context.Context, s *session.Session, root, name string, o Order) 
 func Abort(ctx context.Context, s *session.Session, root, name string, o Order) error {
 	return operate(ctx, s, root, name, "abort", func(st *State) ([]session.Op, error) {
 		g := st.Gate
-		g.Paused, g.By, g.Host, g.Reason = false, o.By, "", clip(o.Reason)
-		if g.Reason == "" {
-			g.Reason = "aborted by " + o.By
-		}
+		g.Paused, g.By, g.Host, g.Reason = false, o.By, "", cmp.Or(clip(o.Reason), "aborted by "+o.By)
 		switch {
 		case g.State == GateHalted || g.State == GateRefused:
 			return nil, nil

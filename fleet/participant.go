@@ -37,7 +37,7 @@ type Host interface {
 // checks before it uses the version.
 var ErrCheckNotRun = errors.New("check not run")
 
-// Planner is a Host that can report what a version would change, for dry runs.
+// Planner is a Host that can report the changes that a version would make, for dry runs.
 type Planner interface {
 	// Plan is like Vote and also returns the files that would change, with their
 	// diffs if diff is set.
@@ -84,7 +84,7 @@ type Participant struct {
 	log    *slog.Logger
 	window func(hosts int) time.Duration // VoteWindow
 	keep   int                           // keepRecords
-	// offers holds the newest tree that ready names; only the newest counts.
+	// offers holds the latest tree that ready names; only the latest counts.
 	offers chan *view.Tree
 
 	// Only the goroutine of Run touches the fields below. inUse is the version in
@@ -103,9 +103,7 @@ type ending struct {
 
 // New returns a participant. It does no I/O.
 func New(cfg Config) *Participant {
-	if cfg.Life == "" {
-		cfg.Life = rand.Text()
-	}
+	cfg.Life = cmp.Or(cfg.Life, rand.Text())
 	if cfg.Maintenance == nil {
 		cfg.Maintenance = func() (string, <-chan struct{}) { return "", nil }
 	}
@@ -139,7 +137,7 @@ func replace[T any](c chan T, v T) {
 func (p *Participant) Run(ctx context.Context, s *session.Session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	calls := make(chan Call, 1) // the newest, for the election
+	calls := make(chan Call, 1) // the latest, for the election
 	var wg sync.WaitGroup
 	wg.Go(func() { p.standForCalls(ctx, s, calls) })
 	h := &host{p: p, s: s, calls: calls, ready: p.ready}

@@ -12,7 +12,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Plan is what a publish would do.
+// Plan describes the changes that a publish would make.
 type Plan struct {
 	Layout string `json:"layout"`
 	// From is the generation in use, 0 for none. The guarded publish takes it as
@@ -29,13 +29,13 @@ type Plan struct {
 	Subscribers []string `json:"subscribers"`
 	// Maintenance lists the subscribers in maintenance. A rollout skips them.
 	Maintenance []string `json:"maintenance,omitempty"`
-	// Frozen says why the config is frozen, nil when it is not.
+	// Frozen has the reason why the config is frozen; nil when it is not.
 	Frozen *FrozenError `json:"frozen,omitempty"`
 	// Refused holds every reason to refuse the publish, or nil.
 	Refused error `json:"-"`
 }
 
-// NewPlan returns what a publish would do. It writes nothing. The error only
+// NewPlan returns the changes that a publish would make. It writes nothing. The error only
 // reports failed reads; Refused reports an invalid publish.
 func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan, error) {
 	var refused []error

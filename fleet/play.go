@@ -28,8 +28,6 @@ func (h *host) play(ctx context.Context) (bool, error) {
 			return h.put(ctx, skipped, h.checkGate())
 		case a.gate.State == GateVoting:
 			return h.vote(ctx)
-		case a.Proposal.Dry:
-			return false, nil
 		}
 		return h.put(ctx, HostRecord{State: HostWait, From: h.p.inUse}, h.checkGate())
 	case HostCommit, HostWait:
@@ -165,7 +163,7 @@ func (h *host) vote(ctx context.Context) (bool, error) {
 // votes would meet at the leader, which commits a few thousand writes a second.
 const votesASecond = 5000
 
-// VoteWindow returns the time over which the hosts of a fleet spread their votes. A
+// VoteWindow returns how long the hosts of a fleet spread their votes. A
 // fleet of up to 1,000 hosts votes at once.
 func VoteWindow(hosts int) time.Duration {
 	return time.Duration(max(0, hosts-1000)) * time.Second / votesASecond
@@ -230,7 +228,7 @@ func (h *host) start(ctx context.Context) (bool, error) {
 	return again, err
 }
 
-// goOn continues a started turn, which a former session or process may have
+// goOn continues a started turn, which a previous session or process may have
 // started. It gives the turn up if the rollout has halted meanwhile or the agent
 // died too often in it.
 func (h *host) goOn(ctx context.Context) (bool, error) {

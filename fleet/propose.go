@@ -30,7 +30,7 @@ type Request struct {
 	// Base is the version that must be in use when the rollout opens; 0: any. Set
 	// it when the new version was made from Base or planned on it.
 	Base int64
-	// Dry asks every host what the version would change. No host ever uses it.
+	// Dry asks every host which files the version would change. No host ever uses it.
 	Dry bool
 }
 

@@ -74,7 +74,7 @@ type PublishConfig struct {
 	base *trees.State // the tree that an edit started from; nil: no edit
 }
 
-// Result describes what a publish did.
+// Result describes the result of a publish.
 type Result struct {
 	Layout string `json:"layout"`
 	// Generation is the generation in use now, or the number of a prepared version.
@@ -292,7 +292,7 @@ func changesOf(st *trees.State, keys *view.Keys) []config.Change {
 // unfinishedError says how to continue.
 func unfinishedError(root string) error {
 	return fmt.Errorf("config %s: %w: there are keys and no ready, so another writer is at work or died half-way; "+
-		"readers keep the tree from before. To finish, publish the whole tree again, or declare what is there complete", root, ErrUnfinished)
+		"readers keep the tree from before. To finish, publish the whole tree again, or declare the present keys complete", root, ErrUnfinished)
 }
 
 // check looks for reasons to refuse the keys for the tree in use.

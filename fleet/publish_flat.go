@@ -86,20 +86,16 @@ func (p *publisher) flatError(ctx context.Context, err error, touched bool) erro
 
 // otherTool reports whether a multi failed because a key has changed.
 func (p *publisher) otherTool(err error) bool {
-	var multi *session.MultiError
-	if !errors.As(err, &multi) {
+	multi, ok := errors.AsType[*session.MultiError](err)
+	if !ok {
 		return false
 	}
 	rel, below := strings.CutPrefix(multi.Path, p.cfg.Path+"/")
 	if !below || trees.IsReserved(rel) {
 		return false
 	}
-	for _, e := range []error{session.ErrBadVersion, session.ErrNoNode, session.ErrNodeExists, session.ErrNotEmpty} {
-		if errors.Is(multi.Err, e) {
-			return true
-		}
-	}
-	return false
+	changed := []error{session.ErrBadVersion, session.ErrNoNode, session.ErrNodeExists, session.ErrNotEmpty}
+	return slices.ContainsFunc(changed, func(e error) bool { return errors.Is(multi.Err, e) })
 }
 
 // flatOnce sets touched before the first request that can leave the tree without ready.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,8 +157,7 @@ func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.
 		if path != "" {
 			err = ignore(p.s.Delete(ctx, path, -1), session.ErrNoNode)
 		}
-		var multi *session.MultiError
-		if errors.As(err, &multi) && multi.Index == 1 && errors.Is(err, session.ErrNodeExists) { // restored by its name
+		if multi, ok := errors.AsType[*session.MultiError](err); ok && multi.Index == 1 && errors.Is(err, session.ErrNodeExists) { // restored by its name
 			var numbers []int64
 			if numbers, err = trees.VersionNumbers(ctx, p.s, p.cfg.Path); len(numbers) > 0 {
 				seen = max(seen, numbers[len(numbers)-1])
@@ -296,10 +296,7 @@ func rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int
 		if st.Layout != config.LayoutVersioned {
 			return Result{}, fmt.Errorf("config %s is flat and keeps no versions: %w", root, config.ErrNoVersion)
 		}
-		if to == 0 {
-			to = st.Ready.Previous
-		}
-		if to == 0 {
+		if to = cmp.Or(to, st.Ready.Previous); to == 0 {
 			return Result{}, fmt.Errorf("config %s: there is no version before %d: %w", root, st.Ready.Version, config.ErrNoVersion)
 		}
 		old, err := trees.Load(ctx, s, root, to, st.Content, 0)

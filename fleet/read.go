@@ -100,7 +100,7 @@ func (s *State) Phase() string {
 // Open reports whether the rollout keeps others from being opened.
 func (s *State) Open() bool { return s.Gate.State != GateClosed }
 
-// Reason says why the gate is in its state, and which host said so.
+// Reason has the reason for the state of the gate, and the host that gave it.
 func (s *State) Reason() string {
 	if s.Gate.Host != "" {
 		return s.Gate.Host + ": " + s.Gate.Reason

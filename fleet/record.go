@@ -23,8 +23,8 @@ var (
 	ErrReplaced = errors.New("another version has taken its place")
 	// ErrHalted says that the rollout stopped at a failure.
 	ErrHalted = errors.New("rollout halted")
-	// ErrStopping is what Host.Use returns when the process stops: the host
-	// stays started, and its next life goes on from there.
+	// ErrStopping is the error of Host.Use when the process stops: the host
+	// stays started, and its next life continues from there.
 	ErrStopping = errors.New("the agent stops")
 	// ErrNobody says that no host would check the version: no host subscribes, or
 	// all are in maintenance.
@@ -46,7 +46,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Strategy says how a version reaches the hosts.
+// Strategy is the way in which a version reaches the hosts.
 type Strategy struct {
 	// Parallel is K: how many hosts may be between their grant and their end.
 	Parallel int `json:"parallel"`
@@ -84,7 +84,7 @@ const (
 	CanaryDefault = -1
 )
 
-// WithDefaults returns the strategy with what is unset filled in for a fleet
+// WithDefaults returns the strategy with unset fields filled in for a fleet
 // of the given size: K = a tenth of it, one canary, the first failure halts.
 func (s Strategy) WithDefaults(size int) Strategy {
 	if s.Parallel <= 0 {
@@ -334,7 +334,7 @@ func (r HostRecord) Turn() string {
 	return r.State
 }
 
-// FileChange is what a version would do to one file of a host.
+// FileChange is the change that a version would make to one file of a host.
 type FileChange struct {
 	Path    string `json:"path"`
 	Digest  string `json:"digest,omitempty"` // of the new content

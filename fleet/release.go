@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// RolloutConfig says how a version reaches the hosts.
+// RolloutConfig sets how a version reaches the hosts.
 type RolloutConfig struct {
 	Strategy Strategy
 	// Parallel, if it is not empty, sets Strategy.Parallel: a number of hosts, or a
@@ -86,10 +87,7 @@ func RollbackByRollout(ctx context.Context, s *session.Session, cfg PublishConfi
 	if err != nil {
 		return Proposed{}, err
 	}
-	request := Request{Why: cfg.Message, RollbackOf: ready.Version}
-	if request.Why == "" {
-		request.Why = "rollback"
-	}
+	request := Request{Why: cmp.Or(cfg.Message, "rollback"), RollbackOf: ready.Version}
 	if open != nil && !open.Proposal.Dry {
 		if open.Gate.State == GateVoting && len(open.Proposal.Replaces) == 0 {
 			return Proposed{}, fmt.Errorf("%s: %w", open.Name, ErrVoting)
@@ -97,9 +95,7 @@ func RollbackByRollout(ctx context.Context, s *session.Session, cfg PublishConfi
 		if err := Abort(ctx, s, cfg.Path, open.Name, Order{Reason: "rolled back", By: cfg.Author}); err != nil && !errors.Is(err, ErrNoRollout) {
 			return Proposed{}, err
 		}
-		if to == 0 {
-			to = ready.Version // hosts that have changed go back to the version in use
-		}
+		to = cmp.Or(to, ready.Version) // hosts that have changed go back to the version in use
 	}
 	return release(ctx, s, cfg, roll, request, open, func() (Result, error) { return PrepareRollback(ctx, s, cfg, to) })
 }

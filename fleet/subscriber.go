@@ -26,7 +26,7 @@ const (
 	StateMaintenance = "maintenance"
 )
 
-// Subscription is the data of a subscriber's znode: what one agent uses.
+// Subscription is the data of a subscriber's znode: the versions that one agent uses.
 type Subscription struct {
 	ID      string `json:"-"` // the name of the znode
 	Version int64  `json:"version"`
@@ -107,7 +107,7 @@ func (b *Subscriber) Spread(hosts int) {
 }
 
 // delay returns how long a report waits before it is written. A missing znode is
-// created at once with the newest report.
+// created at once with the latest report.
 func (b *Subscriber) delay() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

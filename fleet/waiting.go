@@ -15,7 +15,7 @@ const (
 	WaitPermits = "permits"
 )
 
-// Waiting is what a rollout waits for before another host starts.
+// Waiting is the event that a rollout waits for before another host starts.
 type Waiting struct {
 	For  string
 	Text string        // for people

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -28,36 +29,24 @@ func (z *znode) clone() *znode {
 	return &c
 }
 
-// Follow copies the subtree below root and calls emit with a clone of the first
+// copyTree copies the subtree below root and calls emit with a clone of the first
 // snapshot and then of each that differs from the one before. It returns nil when
 // ctx ends, and the cause when the session ends.
-func Follow(ctx context.Context, s *session.Session, root string, opt Options, emit func(*Snapshot)) error {
-	m := New(s, root, opt)
-	defer m.Close()
+func copyTree(ctx context.Context, s *session.Session, root string, opt Options, emit func(*Snapshot)) error {
 	first, failed := true, 0
 	var before *Snapshot
-	for {
-		snap, changed, err := m.Refresh(ctx)
-		if err != nil {
-			return Ended(ctx, s, fmt.Errorf("mirror %s: %w", root, err))
-		}
+	return Follow(ctx, s, root, opt, nil, func(snap *Snapshot, changed []string) (time.Time, error) {
 		if first || len(changed) > 0 || len(snap.errs) != failed {
 			now := snap.Clone()
 			if err := told(before, now, changed); err != nil {
-				return err
+				return time.Time{}, err
 			}
 			before = now
 			emit(now)
 		}
 		first, failed = false, len(snap.errs)
-		select {
-		case <-m.Dirty():
-		case <-ctx.Done():
-			return nil
-		case <-s.Done():
-			return context.Cause(s.Context())
-		}
-	}
+		return time.Time{}, nil
+	})
 }
 
 // told checks that changed has each path whose znode came, went or changed, and none twice.

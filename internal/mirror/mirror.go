@@ -65,7 +65,7 @@ type Mirror struct {
 	todo *marks
 
 	top   *znode // the root
-	pzxid int64  // of the root, as of its newest list
+	pzxid int64  // of the root, as of its latest list
 	n     int    // znodes that have been read
 	known int    // znodes that have been listed
 	names int64  // bytes of their paths
@@ -170,4 +170,41 @@ func Ended(ctx context.Context, s *session.Session, err error) error {
 		return context.Cause(s.Context())
 	}
 	return err
+}
+
+// Follow copies a subtree in one session until ctx or the session ends. It calls step
+// with each copy and the relative paths that changed, also when wake receives (nil:
+// never), or at the time that step returned last (zero: never). An error of step ends
+// it. It returns what [Ended] returns.
+func Follow(
+	ctx context.Context, s *session.Session, root string, opt Options,
+	wake <-chan struct{}, step func(snap *Snapshot, changed []string) (time.Time, error),
+) error {
+	m := New(s, root, opt)
+	defer m.Close()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		snap, changed, err := m.Refresh(ctx)
+		if err != nil {
+			return Ended(ctx, s, err)
+		}
+		switch next, err := step(snap, changed); {
+		case err != nil:
+			return err
+		case next.IsZero():
+			timer.Stop()
+		default:
+			timer.Reset(max(time.Until(next), 0))
+		}
+		select {
+		case <-ctx.Done():
+			return Ended(ctx, s, context.Cause(ctx))
+		case <-s.Done():
+			return context.Cause(s.Context())
+		case <-m.Dirty():
+		case <-wake:
+		case <-timer.C:
+		}
+	}
 }

@@ -53,7 +53,7 @@ func follow(t *testing.T, s *session.Session, root string, opt Options) *followi
 	f := &following{t: t, news: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- Follow(ctx, s, root, opt, f.emit) }()
+	go func() { done <- copyTree(ctx, s, root, opt, f.emit) }()
 	f.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { _ = f.stop() })
 	return f
@@ -242,7 +242,7 @@ func TestFollow_SessionEnds(t *testing.T) {
 	done := make(chan error, 1)
 	first := make(chan struct{}, 1)
 	go func() {
-		done <- Follow(context.Background(), s, root, Options{}, func(*Snapshot) { first <- struct{}{} })
+		done <- copyTree(context.Background(), s, root, Options{}, func(*Snapshot) { first <- struct{}{} })
 	}()
 	<-first
 	_ = s.Close()

@@ -289,7 +289,7 @@ func (m *Mirror) vanished(z *znode) {
 	}
 }
 
-// arm waits for a new watch in place of the former one of its kind.
+// arm waits for a new watch in place of the previous one of its kind.
 func (m *Mirror) arm(z *znode, kids bool, w *session.Watch) {
 	p := &z.watch
 	if kids {

@@ -43,7 +43,7 @@ func TestFollow_LoudIsNotCovered(t *testing.T) {
 				var wg sync.WaitGroup
 				defer wg.Wait()
 				defer cancel()
-				wg.Go(func() { _ = Follow(ctx, s, "/r", tc.opt, func(*Snapshot) {}) })
+				wg.Go(func() { _ = copyTree(ctx, s, "/r", tc.opt, func(*Snapshot) {}) })
 				settled := func(want int) {
 					t.Helper()
 					time.Sleep(time.Second)

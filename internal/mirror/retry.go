@@ -193,7 +193,7 @@ func (m *Mirror) look(ctx context.Context) error {
 	return nil
 }
 
-// sameList reports whether the list of a znode is the newest, by its Stat.
+// sameList reports whether the list of a znode is the latest, by its Stat.
 func (m *Mirror) sameList(z *znode, st session.Stat) bool {
 	switch {
 	case st.Mzxid == unread: // it is gone

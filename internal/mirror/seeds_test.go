@@ -188,7 +188,7 @@ func (w *sim) follow(ctx context.Context) {
 		var before *Snapshot
 		var wg sync.WaitGroup
 		wg.Go(func() { w.disturb(ctx, s) })
-		err = Follow(ctx, s, simRoot, w.opt, func(snap *Snapshot) {
+		err = copyTree(ctx, s, simRoot, w.opt, func(snap *Snapshot) {
 			w.check(before, snap)
 			before = snap
 		})
@@ -218,7 +218,7 @@ func (w *sim) disturb(ctx context.Context, s *session.Session) {
 			_, _, watch, _ := s.ExistsW(ctx, root)
 			defer watch.Stop()
 		default:
-			_ = Follow(ctx, s, root, opt, func(*Snapshot) {})
+			_ = copyTree(ctx, s, root, opt, func(*Snapshot) {})
 		}
 		select {
 		case <-ctx.Done():

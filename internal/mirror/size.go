@@ -162,5 +162,5 @@ func (m *Mirror) fillPart(ctx context.Context, name string, p *part) error {
 	if p.bytes > m.opt.MaxBytes {
 		m.empty(name)
 	}
-	return nil // the next look goes on
+	return nil // the next look continues
 }

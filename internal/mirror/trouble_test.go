@@ -53,7 +53,7 @@ func inBed(t *testing.T, opt Options, znodes map[string]string, before func(*mem
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- Follow(ctx, s, "/r", opt, func(snap *Snapshot) { b.snaps = append(b.snaps, snap) })
+			done <- copyTree(ctx, s, "/r", opt, func(snap *Snapshot) { b.snaps = append(b.snaps, snap) })
 		}()
 		synctest.Wait()
 		f(b)

@@ -43,7 +43,7 @@ func (z *znode) setStat(st session.Stat) {
 
 func (z *znode) isRead() bool { return z.mzxid >= 0 }
 
-// children are the znodes that the newest list had; some may be gone since.
+// children are the znodes that the latest list had; some may be gone since.
 func (z *znode) children() []*znode {
 	if z.inner == nil {
 		return nil

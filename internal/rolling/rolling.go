@@ -1,7 +1,7 @@
 // Package rolling lets a few hosts of the fleet at a time reload a bundle, and
 // stops all others at the first failure.
 //
-//	/zkagent/rolling                              JSON: the newest halts that were lifted, and by whom
+//	/zkagent/rolling                              JSON: the latest halts that were lifted, and by whom
 //	/zkagent/rolling/<bundle>                     data = permits ("3", "10%"); Curator's SemaphoreV2
 //	/zkagent/rolling/<bundle>/leases/_c_...       ephemeral, one per permit
 //	/zkagent/rolling/<bundle>-halt                persistent, JSON: host, reason, time
@@ -17,7 +17,7 @@
 // A share is of the hosts that have the bundle now, counted at each take. A
 // changed number is in force when no host holds a permit.
 //
-// Not guaranteed: a host whose session ends in the middle of its turn goes on
+// Not guaranteed: a host whose session ends in the middle of its turn continues
 // without its permit, because its files have changed already.
 package rolling
 

@@ -56,9 +56,9 @@ func TooLarge(bytes int64, count int, what string, limit int64) error {
 // Errors that package config exports, with their meaning.
 var (
 	ErrNotReady  = errors.New("tree is not ready")
-	ErrBounds    = errors.New("exceeds a bound")
+	ErrBounds    = errors.New("over the limit")
 	ErrNoVersion = errors.New("no such version")
-	ErrDamaged   = errors.New("what is stored is damaged")
+	ErrDamaged   = errors.New("the stored data is damaged")
 )
 
 // Reserved returns the first path elements that are never keys.

@@ -54,7 +54,11 @@ func ParseReady(data []byte) (Ready, bool, error) {
 	var probe struct {
 		Format *int `json:"zkagent"`
 	}
-	if err := json.Unmarshal(data, &probe); err != nil || probe.Format == nil {
+	err := json.Unmarshal(data, &probe)
+	if err != nil && !json.Valid(data) && bytes.Contains(data, []byte(`"zkagent"`)) {
+		return Ready{}, true, fmt.Errorf("decode ready: %w", err) // a damaged record of ours
+	}
+	if err != nil || probe.Format == nil {
 		return Ready{}, false, nil //nolint:nilerr // what is not our record is a flat tree's own data
 	}
 	if *probe.Format != recordFormat {

@@ -17,17 +17,17 @@ import (
 )
 
 // Two publishers edit the same tree at once: no change of either is lost.
-func TestPublisher_EditsAtOnce(t *testing.T) {
+func TestEdit_AtOnce(t *testing.T) {
 	t.Parallel()
 	path := newRoot(t)
 	const each = 10
 	var wg sync.WaitGroup
 	for i := range 2 {
-		p := NewPublisher(config.In(dial(t)), PublisherConfig{Path: path, Author: "tester"})
+		s := dial(t)
 		ctx := soon(t)
 		wg.Go(func() {
 			for range each {
-				_, err := p.Edit(ctx, "one more", func(keys map[string][]byte) error {
+				_, err := Edit(ctx, s, PublishConfig{Path: path, Author: "tester"}, func(keys map[string][]byte) error {
 					for _, name := range []string{"sum", fmt.Sprint("own", i)} {
 						n, _ := strconv.Atoi(string(keys[name]))
 						keys[name] = []byte(strconv.Itoa(n + 1))
@@ -49,25 +49,25 @@ func TestPublisher_EditsAtOnce(t *testing.T) {
 }
 
 // What edit refuses, and what is the same, changes nothing.
-func TestPublisher_EditThatIsNone(t *testing.T) {
+func TestEdit_ThatIsNone(t *testing.T) {
 	t.Parallel()
 	s, path := dial(t), newRoot(t)
-	p := NewPublisher(config.In(s), PublisherConfig{Path: path})
-	first, err := p.Publish(soon(t), map[string][]byte{"a": []byte("1")}, "first")
+	cfg := PublishConfig{Path: path}
+	first, err := Edit(soon(t), s, cfg, func(keys map[string][]byte) error { keys["a"] = []byte("1"); return nil })
 	must(t, err)
 	refused := errors.New("not today")
-	if _, err = p.Edit(soon(t), "", func(keys map[string][]byte) error {
+	if _, err = Edit(soon(t), s, cfg, func(keys map[string][]byte) error {
 		keys["a"][0] = '2'
 		return refused
 	}); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}
-	res, err := p.Edit(soon(t), "", func(map[string][]byte) error { return nil })
+	res, err := Edit(soon(t), s, cfg, func(map[string][]byte) error { return nil })
 	if err != nil || !res.Unchanged || res.Version != first.Version {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	must(t, Freeze(soon(t), s, path, "ann", "why"))
-	if _, err = p.Edit(soon(t), "", func(keys map[string][]byte) error { keys["a"] = nil; return nil }); !errors.Is(err, ErrFrozen) {
+	if _, err = Edit(soon(t), s, cfg, func(keys map[string][]byte) error { keys["a"] = nil; return nil }); !errors.Is(err, ErrFrozen) {
 		t.Errorf("got %v", err)
 	}
 	tree, err := config.Read(soon(t), s, path)
@@ -75,7 +75,7 @@ func TestPublisher_EditThatIsNone(t *testing.T) {
 		t.Errorf("got %s, %v", show(tree), err)
 	}
 	must(t, s.Close())
-	if _, err = p.Publish(soon(t), nil, ""); !errors.Is(err, session.ErrClosed) {
+	if _, err = Publish(soon(t), s, cfg); !errors.Is(err, session.ErrClosed) {
 		t.Errorf("in a closed session: got %v", err)
 	}
 	if err = config.Follow(soon(t), config.In(s), config.Config{Name: "c", Path: path}, func(*view.Tree) {}); !errors.Is(err, session.ErrClosed) {
@@ -95,11 +95,12 @@ func TestFollow_OverSessions(t *testing.T) {
 				t.Errorf("manager: %v", err)
 			}
 		})
-		p := NewPublisher(m, PublisherConfig{Path: "/c", Author: "tester"})
 		keys := map[string]string{"a": "1"}
 		publish := func() {
 			t.Helper()
-			_, err := p.Publish(ctx, bytesOf(keys), "")
+			s, err := m.Session(ctx)
+			must(t, err)
+			_, err = Publish(ctx, s, PublishConfig{Path: "/c", Keys: bytesOf(keys)})
 			must(t, err)
 			after(time.Minute)
 		}
