@@ -25,6 +25,7 @@ test: setup ## run the tests of every package against real servers, in minutes
 
 test-all: export TEST_ALL = 1
 test-all: setup ## run everything: long tests, more seeds, planted faults, the race detector everywhere, the newest ZooKeeper
+	@scripts/apt-install clickhouse-server
 	@mkdir -p $(CACHE) && rm -f $(REAL)
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test-versions newest

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +30,6 @@ import (
 	"github.com/zkagent/zkagent/internal/maintenance"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
@@ -54,7 +52,7 @@ type Agent struct {
 	metrics *metrics
 	conds   *condition.Set
 	events  *event.Ring
-	outages *files.Store[[]show.Outage] // the last one may last; see away
+	outages *files.Store[[]outage] // the last one may be open
 	notify  *systemd.Notifier
 
 	sessions *session.Manager
@@ -119,16 +117,14 @@ func New(cfg Config) (*Agent, error) {
 		settings: settingsInUse{up: make(chan struct{}), down: make(chan struct{})},
 		wake:     wake{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
 	}
-	outages := ""
 	if cfg.StateDir != "" {
 		if err := files.CheckOwn(cfg.StateDir); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
 		}
-		outages = filepath.Join(cfg.StateDir, "outages.json")
-		a.events.KeepOrders(filepath.Join(cfg.StateDir, "orders.json"), func(err error) { log.Warn("cannot keep who gave the orders", "err", err) })
+		a.events.KeepOrders(cfg.StateDir, func(err error) { log.Warn("cannot keep who gave the orders", "err", err) })
 	}
 	var err error
-	if a.outages, err = files.OpenStore[[]show.Outage](outages, nil); err != nil {
+	if a.outages, err = files.OpenStore[[]outage](cfg.StateDir, "outages.json", nil); err != nil {
 		log.Warn("cannot read the past outages", "err", err)
 	}
 	reg := prometheus.NewRegistry()
@@ -248,7 +244,7 @@ func (a *Agent) conditionChanged(c condition.Condition, isOpen bool) {
 }
 
 // Reload loads the settings again and puts them in use. Settings that are not
-// valid keep the present ones running: the error says what is wrong with them.
+// valid keep the present ones running: the error has the cause.
 func (a *Agent) Reload(ctx context.Context) error {
 	if a.first.Load == nil {
 		return errors.New("reload: there is nothing to load settings from")
@@ -325,7 +321,7 @@ func (a *Agent) retainConditions(cfg *Config) {
 	}
 	for kind, keep := range map[*condition.Kind]func(string) bool{
 		condition.TemplateFailed: bundle, condition.GroupEmpty: bundle, condition.KeyMissing: bundle, condition.RestoreFailed: bundle,
-		condition.ReloadFailed: bundle, condition.ReloadOwed: bundle, condition.ReloadHalted: bundle,
+		condition.ReloadFailed: bundle, condition.ReloadPending: bundle, condition.ReloadHalted: bundle,
 		condition.HookFailed: ofHook, condition.HookUnknown: ofHook,
 		condition.RolloutFailed: tree, condition.RolloutsNotFollowed: tree,
 		condition.SourceUnusable: func(s string) bool { return hasSource(cfg, s) },

@@ -323,7 +323,9 @@ func (w *applyWorld) run(ctx context.Context, c proc.Command) (proc.Result, erro
 		w.refuse(text, true)
 		return proc.Result{Code: 1}, refused
 	}
-	w.read = text
+	if w.read = text; w.edited {
+		w.bad = "" // The retry of a refused version has read what a hand wrote, and succeeded.
+	}
 	return proc.Result{}, nil
 }
 
@@ -484,15 +486,15 @@ func (w *applyWorld) rest(last string) {
 	if strings.Contains(text, "badcheck") || strings.Contains(text, "badload") && !w.keep {
 		w.t.Errorf("at rest a refused version is in place: %q", text)
 	}
-	owed := !w.agent.engine.PendingSince("site").IsZero()
+	pending := !w.agent.engine.PendingSince("site").IsZero()
 	refused := strings.Contains(text, "badload") // kept, and never read
-	// A process that was killed just before its swap owes a reload of what was read
+	// A process that was killed just before its swap has a pending reload of what was read
 	// already. In a rolling reload that waits for the permit of the next good version.
 	if bad && w.roll && w.read == text {
-		owed = refused
+		pending = refused
 	}
-	if owed != refused || w.read != text && !refused {
-		w.t.Errorf("at rest %q is in place, the program has read %q, owed: %v", text, w.read, owed)
+	if pending != refused || w.read != text && !refused {
+		w.t.Errorf("at rest %q is in place, the program has read %q, pending: %v", text, w.read, pending)
 	}
 	if !w.faulty {
 		w.clean()

@@ -110,6 +110,11 @@ func (f *smallFleet) look(state string, says map[string][]string) {
 	f.t.Helper()
 	for _, width := range []int64{1400, 400} {
 		f.w.do(chromedp.EmulateViewport(width, 900))
+		if width == 1400 && says["/"] != nil { // The first page is the one with most colours.
+			f.w.scheme("dark")
+			f.w.section(sections[0], state+"-dark")
+			f.w.scheme("light")
+		}
 		for _, s := range append(slices.Clone(sections), pageSection{"/hosts/web-2", "host"}, pageSection{"/configs/site?from=1&to=2", "config"}) {
 			if state == "fresh" && (s.name == "host" || s.name == "config") {
 				continue
@@ -175,7 +180,7 @@ func TestBrowser_States(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.rollOut("bad", name, fleet.Strategy{Parallel: 1}, func(s *fleet.State) bool { return s.Phase() == fleet.PhaseHalted })
-	f.look("halted", map[string][]string{"/rollouts": {"halted", "rollout retry " + siteTree, "1 failed"}})
+	f.look("halted", map[string][]string{"/": {"halted"}, "/rollouts": {"halted", "rollout retry " + siteTree, "1 failed"}})
 
 	server.Stop(t)
 	eventually(t, "the connection to be lost", func() bool { return f.agents[0].Status().ZooKeeper.State != "connected" })

@@ -236,7 +236,7 @@ func TestLeader_KilledOrStoppedNeverTwo(t *testing.T) {
 	}
 }
 
-func TestReload_OwedAfterKill(t *testing.T) {
+func TestReload_PendingAfterKill(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})

@@ -28,7 +28,7 @@ type Config struct {
 	Splay    time.Duration // largest random delay of re-registration and reloads
 	// NeverCoordinate keeps this host from being elected to coordinate rollouts.
 	NeverCoordinate bool
-	// HistorySize is how many bytes of what each bundle has written are kept.
+	// HistorySize is how many bytes of the past files of each bundle are kept.
 	HistorySize int64
 	// ShareDiffs lets dry runs put differences of files that everybody may read into
 	// ZooKeeper.
@@ -40,15 +40,17 @@ type Config struct {
 
 	ZooKeeper session.Config
 
-	Services  []registry.ServiceConfig
-	Configs   []config.Config
-	Rollouts  map[string]Rollout // by the name of the config
-	Groups    []registry.GroupConfig
-	GroupSets []registry.GroupsConfig
-	Elections []ElectionConfig
-	Bundles   []apply.Config
-	Hooks     []hook.Config
-	Execs     []program.Config
+	Services []registry.ServiceConfig
+	Configs  []config.Config
+	// BakeChecks are the checks of this host as the coordinator of a rollout, by the name
+	// of the config.
+	BakeChecks map[string]*registry.CheckConfig
+	Groups     []registry.GroupConfig
+	GroupSets  []registry.GroupsConfig
+	Elections  []ElectionConfig
+	Bundles    []apply.Config
+	Hooks      []hook.Config
+	Execs      []program.Config
 
 	// Files are the settings files that were read, for the file watcher.
 	Files []string
@@ -64,14 +66,6 @@ type Config struct {
 	Run command.Run `json:"-"`
 	// Version of the program, for status and the page.
 	Version string
-}
-
-// Rollout is the rollout block of a config.
-type Rollout struct {
-	// Flags are the flags of "zkagent config publish" that need not be given, by name.
-	Flags map[string]string
-	// BakeCheck is what this host checks as the coordinator of a rollout; nil: nothing.
-	BakeCheck *registry.CheckConfig
 }
 
 // LogConfig is the log block.

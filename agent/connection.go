@@ -20,13 +20,14 @@ import (
 // How patient the watch over the connection is.
 const (
 	connectPatience = 2 * time.Second // before a start without a server is reported
-	connectRepeat   = time.Minute     // before the newest error replaces the reported one
+	connectRepeat   = time.Minute     // before the latest error replaces the reported one
 )
 
 // followConnection reports the state of the session, with a condition while
 // there is no connection, and events, so that an outage and its reason can be
 // read at any place. It sleeps while nothing changes.
 func (a *Agent) followConnection(ctx context.Context) {
+	defer a.changeOutages(func(list []outage) []outage { return list }) // how long one has lasted by now
 	patience := connectPatience
 	for ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, patience)
@@ -82,43 +83,62 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 const (
 	outagesKept = 10
 	outageLeast = time.Second
+	outageGap   = 2 * connectRepeat // without an agent: still the same outage
 )
 
-// away opens the condition, and notes the outage. One that began in a previous process
-// is still the same: it lasts until an agent of this host is connected again.
+// outage is what is kept of one. Until is when it was last seen.
+type outage struct {
+	show.Outage
+
+	Open bool `json:"open,omitempty"`
+}
+
+// away opens the condition, and notes the outage.
 func (a *Agent) away() {
 	reason := a.unreachable()
 	a.conds.Open(condition.ZooKeeperUnreachable, "", reason)
-	a.changeOutages(func(list []show.Outage) []show.Outage {
-		if n := len(list); n > 0 && list[n-1].Until.IsZero() {
+	a.changeOutages(func(list []outage) []outage {
+		if n := len(list); n > 0 && list[n-1].Open {
 			return list
 		}
-		return append(list, show.Outage{Since: time.Now(), Reason: reason})
+		now := time.Now()
+		return append(list, outage{show.Outage{Since: now, Until: now, Reason: reason}, true})
 	})
 }
 
 // back closes the condition, and ends the outage, for the status.
 func (a *Agent) back() {
 	a.conds.Close(condition.ZooKeeperUnreachable, "")
-	a.changeOutages(func(list []show.Outage) []show.Outage {
+	a.changeOutages(func(list []outage) []outage {
 		n := len(list) - 1
-		if n < 0 || !list[n].Until.IsZero() {
+		if n < 0 || !list[n].Open {
 			return list
 		}
-		now := time.Now()
-		lasted := now.Sub(list[n].Since)
-		if lasted < outageLeast {
+		if list[n].Open = false; time.Duration(list[n].Seconds) < outageLeast {
 			return list[:n]
 		}
-		list[n].Until, list[n].Seconds = now, view.Seconds(lasted)
 		return list[max(0, len(list)-outagesKept):]
 	})
 }
 
-// changeOutages lets fn change the outages, here and for the next process.
-func (a *Agent) changeOutages(fn func([]show.Outage) []show.Outage) {
-	err := a.outages.Change(func(list *[]show.Outage) files.Write {
+// see notes that the outage lasts, if it is one of this process or of one that ended
+// shortly before. Otherwise it ended when that process last saw it: what came later is
+// not known.
+func (o *outage) see(started time.Time) {
+	now := time.Now()
+	if o.Open = !o.Until.Before(started) || now.Sub(o.Until) < outageGap; o.Open {
+		o.Until, o.Seconds = now, view.Seconds(now.Sub(o.Since))
+	}
+}
+
+// changeOutages sees an open outage, and lets fn change the list, here and for the next
+// process.
+func (a *Agent) changeOutages(fn func([]outage) []outage) {
+	err := a.outages.Change(func(list *[]outage) files.Write {
 		was := slices.Clone(*list)
+		if n := len(*list) - 1; n >= 0 && (*list)[n].Open {
+			(*list)[n].see(a.process.started)
+		}
 		if *list = fn(*list); slices.Equal(was, *list) {
 			return files.WriteNothing
 		}
@@ -132,8 +152,12 @@ func (a *Agent) changeOutages(fn func([]show.Outage) []show.Outage) {
 // pastOutages returns a copy of the outages that have ended.
 func (a *Agent) pastOutages() []show.Outage {
 	var past []show.Outage
-	a.outages.Read(func(list []show.Outage) {
-		past = slices.DeleteFunc(slices.Clone(list), func(o show.Outage) bool { return o.Until.IsZero() })
+	a.outages.Read(func(list []outage) {
+		for _, o := range list {
+			if !o.Open {
+				past = append(past, o.Outage)
+			}
+		}
 	})
 	return past
 }

@@ -220,10 +220,10 @@ func TestAgent_FirstReloadFails(t *testing.T) {
 	f.Reload = &apply.ReloadConfig{Command: argv("false"), OnFailure: "restore"}
 	c.Bundles = []apply.Config{f}
 	a := b.start(c)
-	a.condition(condition.ReloadOwed, "out", true)
+	a.condition(condition.ReloadPending, "out", true)
 	eventually(t, "the text", func() bool {
 		list := a.conds.List()
-		i := slices.IndexFunc(list, func(c condition.Condition) bool { return c.Code == condition.ReloadOwed.Code })
+		i := slices.IndexFunc(list, func(c condition.Condition) bool { return c.Code == condition.ReloadPending.Code })
 		return i >= 0 && strings.Contains(list[i].Text, "taken back")
 	})
 	if exists(b.path("out")) {

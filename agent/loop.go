@@ -82,7 +82,7 @@ type bundle struct {
 	inFlight bool
 	drifting bool      // what is in flight only looks whether files were changed
 	applied  bool      // at least one apply was tried
-	seen     view.View // view of the newest apply
+	seen     view.View // view of the latest apply
 	force    bool      // compare every file with the disk
 	failures int
 	retryAt  time.Time          // zero: nothing to try again
@@ -90,7 +90,7 @@ type bundle struct {
 	previous *bundle            // the latest one of this name that was applied, until this one is
 	replaced context.CancelFunc // ends the waits of the apply in flight for a permit
 	grant    context.CancelFunc // lets the apply in flight continue without a permit
-	inTurn   bool               // the newest apply is part of a turn of a rollout
+	inTurn   bool               // the latest apply is part of a turn of a rollout
 	turnDue  bool               // the one that is due is
 }
 
@@ -206,14 +206,14 @@ func (l *loop) turn(ctx context.Context, s view.Source, what turn) {
 	l.do(context.WithoutCancel(ctx), func() { l.granted[s] = what })
 }
 
-// take takes in one update. What waits for a permit goes on when the update is
+// take takes in one update. What waits for a permit continues when the update is
 // of a turn.
 func (l *loop) take(u view.Update) {
 	l.update(u)
 	if l.granted[u.Source()] == noTurn {
 		return
 	}
-	l.publish() // Who no longer waits looks at the newest view.
+	l.publish() // Who no longer waits looks at the latest view.
 	for _, b := range l.sorted {
 		if b = b.last(); b.inFlight && slices.Contains(b.Sources, u.Source()) {
 			b.inTurn = true

@@ -212,12 +212,12 @@ func (l *loop) announcePendingReload(b *bundle) {
 	name, text := b.Config.Name, ""
 	switch {
 	case l.engine.PendingSince(name).IsZero() || b.Config.Reload != nil && b.Config.Reload.Leader != "":
-	case l.engine.OwesRestored(name):
+	case l.engine.PendingRestored(name):
 		text = "the new files were taken back, and the reload after that has not succeeded yet"
 	default:
 		text = "the new files are in place, and their reload has not succeeded yet"
 	}
-	l.conds.SetText(condition.ReloadOwed, name, text)
+	l.conds.SetText(condition.ReloadPending, name, text)
 }
 
 func sourceList(sources []view.Source) string {

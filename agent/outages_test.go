@@ -57,7 +57,8 @@ func TestOutages_ShownAfterwards(t *testing.T) {
 	})
 }
 
-// The outages outlive the process. One in which the agent restarts is one outage.
+// The outages outlive the process. One in which the agent restarts is one outage. The time
+// in which no agent ran does not count.
 func TestOutages_OutliveTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := memzk.New(memzk.Options{TickTime: time.Second})
@@ -86,14 +87,27 @@ func TestOutages_OutliveTheProcess(t *testing.T) {
 			began = time.Now()
 			time.Sleep(40 * time.Second) // virtual
 		})
-		live(func(*Agent) { time.Sleep(40 * time.Second) }) // virtual
+		time.Sleep(3 * time.Second) // virtual: a restart
+		live(func(a *Agent) {
+			time.Sleep(40 * time.Second) // virtual
+			if list := a.Status().ZooKeeper.Outages; len(list) != 0 {
+				t.Errorf("got %+v before the end", list)
+			}
+		})
+		time.Sleep(time.Hour) // virtual: nobody knows how ZooKeeper was
+		live(func(*Agent) { time.Sleep(3 * time.Minute) })
+		time.Sleep(time.Hour) // virtual
 		srv.Heal()
 		live(func(a *Agent) {
 			<-a.Ready()
 			time.Sleep(time.Minute) // virtual
 			list := a.Status().ZooKeeper.Outages
-			if len(list) != 1 || list[0].Since.Sub(began) > time.Second || time.Duration(list[0].Seconds) < 80*time.Second {
-				t.Errorf("got %+v, want one outage since %s", list, began)
+			lasts := func(i int, d time.Duration) bool {
+				got := time.Duration(list[i].Seconds)
+				return (got-d).Abs() <= 10*time.Second && list[i].Until.Sub(list[i].Since) == got
+			}
+			if len(list) != 2 || list[0].Since.Sub(began) > time.Second || !lasts(0, 80*time.Second) || !lasts(1, 3*time.Minute) {
+				t.Errorf("got %+v, want one outage since %s, and one of three minutes", list, began)
 			}
 		})
 	})

@@ -70,7 +70,7 @@ func TestPage_EverySection(t *testing.T) {
 	want := map[string][]string{
 		"/":             {"garbage", "not one that this version understands", "99.1", "check failed with exit status 3", "the worst first", "open conditions"},
 		"/services":     {"10.0.0.1:80", "&lt;script&gt;", "rejected"},
-		"/templates":    {"&#43;port 80;", "&lt;i&gt;here&lt;/i&gt;", "the page shows only what everybody may read"},
+		"/templates":    {"&#43;port 80;", "&lt;i&gt;here&lt;/i&gt;", "the page shows only files that everybody may read"},
 		"/rollouts":     {"No rollouts"},
 		"/locks":        {"takes part in no election"},
 		"/timeline":     {"condition-opened", "applied"},

@@ -73,7 +73,7 @@ func compareFile(o apply.Output) (web.FileDiff, bool) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if hidden {
-			return noted(fmt.Sprintf("new file of %d bytes; the page shows only what everybody may read", len(o.Data)))
+			return noted(fmt.Sprintf("new file of %d bytes; the page shows only files that everybody may read", len(o.Data)))
 		}
 		return withLines(d, nil, o.Data), true
 	case err != nil:
@@ -83,7 +83,7 @@ func compareFile(o apply.Output) (web.FileDiff, bool) {
 	case string(old) == string(o.Data):
 		return d, false
 	case hidden || info.Mode()&0o004 == 0:
-		return noted("differs; the page shows only what everybody may read: \"zkagent render --diff\" shows it")
+		return noted("differs; the page shows only files that everybody may read: \"zkagent render --diff\" shows it")
 	}
 	return withLines(d, old, o.Data), true
 }
@@ -122,7 +122,7 @@ func closedDir(file string) bool {
 	}
 }
 
-// Plan implements fleet.Planner: it is Vote that also says which files the version
+// Plan implements fleet.Planner: it is Vote that also reports which files the version
 // would change, by how many lines, and what would be reloaded.
 func (m *configTree) Plan(ctx context.Context, tree *view.Tree, diff bool) ([]fleet.FileChange, error) {
 	diff = diff && m.agent.cfg.Load().ShareDiffs

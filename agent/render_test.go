@@ -133,7 +133,7 @@ func TestAgent_FailedReloadRestoresAndReloadsAgain(t *testing.T) {
 	fileIs(t, b.path("log"), "one 80two 80\none badtwo bad\none 80two 80\none 81two 81\n")
 }
 
-func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
+func TestAgent_FailedReloadThatKeepsIsPendingAndMadeGood(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
@@ -141,7 +141,7 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 	f.Reload = &apply.ReloadConfig{OnFailure: "keep", Command: script("test -e %s", b.path("up"))}
 	c.Bundles = []apply.Config{f}
 	a := b.start(c)
-	a.condition(condition.ReloadOwed, "web.conf", true)
+	a.condition(condition.ReloadPending, "web.conf", true)
 	fileIs(t, b.path("web.conf"), "port 80")
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestAgent_FailedReloadThatKeepsIsOwedAndMadeGood(t *testing.T) {
 	a = b.start(c)
 	a.ready()
 	fileIs(t, b.path("log"), "reloaded\n")
-	a.condition(condition.ReloadOwed, "web.conf", false)
+	a.condition(condition.ReloadPending, "web.conf", false)
 	if !a.engine.PendingSince("web.conf").IsZero() {
 		t.Error("still pending")
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// saveEvery is how long applies may go on before their view is kept. A slow disk makes
+// saveEvery is how long applies may continue before their view is kept. A slow disk makes
 // it longer, up to saveAtMost.
 const (
 	saveEvery  = 2 * time.Second

@@ -97,9 +97,9 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 		t := show.TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
 			LastChange: r.LastChange, Took: view.Seconds(r.Took), Position: b.Position, Check: apply.CheckStatus(b.Check), Sources: []string{},
-			OwedSince: a.engine.PendingSince(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
+			PendingSince: a.engine.PendingSince(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
 		}
-		t.Owed = !t.OwedSince.IsZero()
+		t.PendingReload = !t.PendingSince.IsZero()
 		if t.LastChange.IsZero() { // Then that of the files, as far as the first of them tell.
 			for _, f := range t.Files[:min(len(t.Files), 20)] {
 				if info, err := os.Stat(f); err == nil && info.ModTime().After(t.LastChange) { //nolint:forbidigo // files of the settings.
@@ -194,7 +194,7 @@ func (a *Agent) RenderAll(ctx context.Context) {
 	})
 }
 
-// Summary is one line about how things stand, for the service manager.
+// Summary is the state in one line, for the service manager.
 func (a *Agent) Summary() string {
 	s := a.loop.snapshot.Load()
 	var ok, failed, kept int

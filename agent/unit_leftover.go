@@ -34,7 +34,7 @@ type registered struct {
 	log *slog.Logger
 }
 
-// Wanted lists what units would take over, or use again, in session s.
+// Wanted lists the znodes that units would take over, or use again, in session s.
 func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover.Wanted, error) {
 	w := &leftover.Wanted{Paths: map[string]bool{fleet.AgentPath(cfg.ID): true}, Lines: map[string]string{}}
 	for _, c := range cfg.Services {

@@ -100,7 +100,7 @@ func (m *configTree) subscribe() {
 
 // bakeCheck is the bake check of the settings in use; nil: none.
 func (m *configTree) bakeCheck() *fleet.BakeCheck {
-	c := m.agent.cfg.Load().Rollouts[m.cfg.Name].BakeCheck
+	c := m.agent.cfg.Load().BakeChecks[m.cfg.Name]
 	if c == nil {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (m *configTree) Use(ctx context.Context, tree, from *view.Tree) error {
 	m.agent.loop.turn(ctx, tree.Source(), turnUse)
 	m.up(tree)
 	// A bundle that never comes to an end, for it waits for another source,
-	// must not hold a permit of the fleet for ever.
+	// must not hold a permit of the fleet forever.
 	limited, cancel := context.WithTimeoutCause(ctx, useLimit, fmt.Errorf("not in use within %s", useLimit))
 	defer cancel()
 	snap, err := m.settled(limited, tree)

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/config"
 )
 
-// A fleet whose settings have the rollout: no flag is typed. A good version reaches all
+// A fleet whose tree has the rollout: no flag is typed. A good version reaches all
 // hosts; the check looks after each. A bad one stays on the canary, and the halt names the
 // figure, whether a command or Prometheus has it.
 func TestBakeCheck_HaltsTheFleet(t *testing.T) {
@@ -65,11 +67,6 @@ zookeeper { servers = ["` + zk + `"] }
 config "site" {
   path = "/config/site"
   rollout {
-    parallel     = "1"
-    canary       = "1"
-    bake         = "5s"
-    vote_timeout = "80s"
-    grace        = "10m"
     bake_check {
       interval = "1s"
       fall     = 2
@@ -91,9 +88,10 @@ template "out" {
 			publish := func(word string) (string, int) {
 				dir := t.TempDir()
 				writeKey(t, dir, "word", word)
+				writeKey(t, dir, config.RolloutKey, `{"parallel": 1, "canary": 1, "bake": "5s", "vote_timeout": "80s", "grace": "10m"}`)
 				return desk.run(t, "config", "publish", dir, "site")
 			}
-			if out, code := publish("one"); code != 0 || !strings.Contains(out, "no rollout") {
+			if out, code := publish("one"); code != 0 || strings.Contains(out, "vote") {
 				t.Fatalf("the first version: exit %d:\n%s", code, out)
 			}
 			eventually(t, "the first version", func() bool { return using("one") == 3 })

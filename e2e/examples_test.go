@@ -114,7 +114,7 @@ func TestDev_TellsTheStoryWithoutAnyFile(t *testing.T) {
 			t.Errorf("%q is not in the story", want)
 		}
 	}
-	if strings.Contains(d.out.String(), "no effect was seen") {
+	if strings.Contains(d.out.String(), "no effect within") {
 		t.Error("a step had no effect")
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
@@ -448,7 +448,7 @@ func TestDev_SaysWhatItWaitsFor(t *testing.T) {
 	d := startDev(t, nil, bareSettings(t))
 	d.says(t, "waiting for config.web")
 	d.says(t, "service api: registered")
-	publish := strings.Fields(d.match(t, `it goes on after: \S+ (config publish DIR .*)`))
+	publish := strings.Fields(d.match(t, `it continues after: \S+ (config publish DIR .*)`))
 	publish[slices.Index(publish, "DIR")] = site
 	must(t, publish...)
 	d.says(t, "+timeout 30s")

@@ -333,7 +333,7 @@ func TestBlame_Nginx(t *testing.T) {
 	// And why is 10.0.0.9 not? Its line would be literal text for a part only.
 	out = blame("--missing", "10.0.0.9")
 	says(out, `^"10\.0\.0\.9" is not in .*upstreams\.conf$`)
-	says(out, `^  group\.api znode m9: is no member: address 10\.0\.0\.9 is not within the allowed subnets$`)
+	says(out, `^  group\.api znode m9: is not a member: address 10\.0\.0\.9 is not within the allowed subnets$`)
 	says(blame("--missing", "10.0.0.7"), `^"10\.0\.0\.7" is in .*: line `+lineOf("10.0.0.7")+`$`)
 	says(blame("--missing", "10.0.0.77"), `^  nothing that the template reads has it:$`)
 

@@ -116,6 +116,7 @@ type lbFleet struct {
 	via     clients
 	live    []time.Duration // from each change until the load balancer follows it
 	guard   string          // the guard block of the agent's group
+	each    string          // what the templates list
 }
 
 func newLBFleet(t *testing.T) *lbFleet {
@@ -141,7 +142,7 @@ func emptyLBFleet(t *testing.T, zk string) *lbFleet {
 	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers are another user
 		t.Fatal(err)
 	}
-	f := &lbFleet{zk: zk, s: dialZK(t, zk), port: port, dir: dir, servers: map[int]*http.Server{}, guard: "guard { enabled = false }"}
+	f := &lbFleet{zk: zk, s: dialZK(t, zk), port: port, dir: dir, servers: map[int]*http.Server{}, guard: "guard { enabled = false }", each: `members "api"`}
 	if err := f.s.CreateParents(t.Context(), "/services/api/x"); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +408,7 @@ http {
 }
 
 func (f *lbFleet) nginxFile(t *testing.T) clients {
-	f.file(t, "up.tmpl", "upstream api {\n{{ range members \"api\" }}  server {{ .Address }};\n{{ end }}}\n")
+	f.file(t, "up.tmpl", "upstream api {\n{{ range "+f.each+" }}  server {{ .Address }};\n{{ else }}  server 127.0.0.1:1;\n{{ end }}}\n")
 	f.file(t, "upstreams.conf", "upstream api { server 127.0.0.1:1; }\n")
 	rt := f.nginx(t, []string{"nginx"}, "  include DIR/upstreams.conf;\n  server {\n    listen ADDR;\n    location / { proxy_pass http://api; }\n  }")
 	eventually(t, "nginx to run", func() bool {
@@ -460,7 +461,7 @@ func (f *lbFleet) haproxyFile(t *testing.T) clients {
 		t.Fatal(err)
 	}
 	base, _, _ := strings.Cut(string(head), "  server none")
-	f.file(t, "haproxy.tmpl", base+"{{ range members \"api\" }}  server {{ .ID }} {{ .Address }}\n{{ end }}")
+	f.file(t, "haproxy.tmpl", base+"{{ range $i, $m := "+f.each+" }}  server s{{ $i }} {{ $m.Address }}\n{{ else }}  server none 127.0.0.1:1\n{{ end }}")
 	pid := filepath.Join(f.dir, "haproxy.pid")
 	f.run(t, "haproxy", "-W", "-p", pid, "-f", conf)
 	eventually(t, "haproxy to run", func() bool { data, err := os.ReadFile(pid); return err == nil && len(data) > 0 })

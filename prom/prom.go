@@ -118,7 +118,7 @@ func NewElection(reg prometheus.Registerer) *Election {
 			Name: "zkagent_leader", Help: "Whether this agent leads the election.",
 		}, []string{"election"}),
 		terms: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_terms_total", Help: "Terms for which this agent has led the election.",
+			Name: "zkagent_terms_total", Help: "Terms that this agent has led the election.",
 		}, []string{"election"}),
 	}
 }

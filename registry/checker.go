@@ -105,7 +105,7 @@ func (k *checker) run(ctx context.Context) {
 				// A run that ignores its timeout counts as failed once per
 				// interval. No second run starts beside it.
 				if time.Since(started) > k.cfg.Timeout+k.cfg.Interval {
-					k.add(result{output: "the former run has not ended yet"})
+					k.add(result{output: "the previous run has not ended yet"})
 				}
 				continue
 			}

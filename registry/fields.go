@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,16 +11,20 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/zkagent/zkagent/view"
 )
 
 // FormatFields is followed by a colon and [Fields] as JSON.
 const FormatFields = "fields"
 
-// Fields is a member format of one's own: where each value of a member is. Each is
-// "name" (the name of the znode), "data" (all of its data), or a path into the JSON
-// object that is the data, such as "$.node.host". Only Address is required.
+// Fields is a custom member format: the place of each value of a member. Each is
+// "name" (the name of the znode), "data" (all of its data), a path into the JSON object
+// that is the data, such as "$.node.host", or the numbers of fields in the protobuf
+// message that is the data, such as "#1.2". Only Address is required.
 type Fields struct {
+	Only    string            `json:"only,omitempty"`   // regular expression over the names of znodes; other children are no members
 	Address string            `json:"address"`          // a host, host:port or a URL
 	Match   string            `json:"match,omitempty"`  // regular expression over the address, whose groups are joined by a colon
 	Port    string            `json:"port,omitempty"`   // else that of the address
@@ -55,11 +61,15 @@ func (f *Fields) decoder() (decoder, error) {
 	for what, place := range places {
 		path, isPath := strings.CutPrefix(place, "$.")
 		switch {
-		case place == "name", place == "data", isPath && !slices.Contains(strings.Split(path, "."), ""):
+		case place == "name", place == "data", isPath && !slices.Contains(strings.Split(path, "."), ""), fieldNumbers.MatchString(place):
 		case place == "" && what != "address" && !strings.HasPrefix(what, "label "):
 		default:
-			return nil, fmt.Errorf("%s: %q is not name, data, or a path such as $.node.host", what, place)
+			return nil, fmt.Errorf("%s: %q is not name, data, a path such as $.node.host, or numbers of protobuf fields such as #1.2", what, place)
 		}
+	}
+	only, err := regexp.Compile(f.Only)
+	if err != nil {
+		return nil, fmt.Errorf("only: %w", err)
 	}
 	match, err := regexp.Compile(f.Match)
 	if err != nil {
@@ -69,6 +79,9 @@ func (f *Fields) decoder() (decoder, error) {
 		return nil, errors.New("match: the expression has no group")
 	}
 	return func(name string, data []byte) (view.Member, error) {
+		if !only.MatchString(name) {
+			return view.Member{}, ErrIgnore
+		}
 		r := reading{name: name, data: data}
 		m := view.Member{Weight: 1, Status: view.StatusUp, ID: r.text(f.ID)}
 		address := r.text(f.Address)
@@ -137,6 +150,10 @@ func (r *reading) text(place string) string {
 		return r.name
 	case place == "data":
 		return strings.TrimRight(string(r.data), "\r\n")
+	case strings.HasPrefix(place, "#"):
+		var value string
+		value, r.err = messageText(r.data, place[1:])
+		return value
 	case !isPath:
 		return ""
 	}
@@ -151,4 +168,60 @@ func (r *reading) text(place string) string {
 	value := o.text(keys[len(keys)-1])
 	r.err = *o.err
 	return value
+}
+
+// fieldNumbers are the numbers of fields of protobuf messages, from the outermost one.
+var fieldNumbers = regexp.MustCompile(`^#[1-9][0-9]{0,8}(\.[1-9][0-9]{0,8}){0,7}$`)
+
+// messageText returns the text or the integer at the numbers of a protobuf message; ""
+// when it has no such field.
+func messageText(data []byte, numbers string) (string, error) {
+	value, kind := withoutHBaseHead(data), protowire.BytesType
+	for number := range strings.SplitSeq(numbers, ".") {
+		if kind != protowire.BytesType {
+			return "", fmt.Errorf("the protobuf field before %s is not a message", number)
+		}
+		message := value
+		value = nil
+		for len(message) > 0 {
+			n, k, tag := protowire.ConsumeTag(message)
+			size := protowire.ConsumeFieldValue(n, k, message[max(tag, 0):])
+			if tag < 0 || size < 0 {
+				return "", errors.New("data is not a protobuf message")
+			}
+			if strconv.Itoa(int(n)) == number {
+				value, kind = message[tag:tag+size], k
+			}
+			message = message[tag+size:]
+		}
+		if value == nil {
+			return "", nil
+		}
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(value)
+		}
+	}
+	switch kind {
+	case protowire.BytesType:
+		return string(value), nil
+	case protowire.VarintType:
+		n, _ := protowire.ConsumeVarint(value)
+		return strconv.FormatInt(int64(n), 10), nil //nolint:gosec // negative numbers are written as large ones
+	default:
+		return "", fmt.Errorf("the protobuf field #%s is not a text or an integer", numbers)
+	}
+}
+
+// withoutHBaseHead returns data without what HBase writes before a message: 0xFF, a
+// length, an identity of that length, and PBUF. No message begins with 0xFF.
+func withoutHBaseHead(data []byte) []byte {
+	if len(data) < 5 || data[0] != 0xff {
+		return data
+	}
+	rest := data[5:]
+	size := binary.BigEndian.Uint32(data[1:])
+	if uint64(size) > uint64(len(rest)) {
+		return data
+	}
+	return bytes.TrimPrefix(rest[size:], []byte("PBUF"))
 }

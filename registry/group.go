@@ -168,13 +168,13 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(*view.Group
 	}
 	defer g.prober.end()
 	r := g.newRoster()
-	err := followTree(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) time.Time {
+	err := mirror.Follow(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) (time.Time, error) {
 		names := slices.DeleteFunc(changed, func(rel string) bool { return rel == "" })
 		next, different := g.read(ctx, r, r.take(snap, "", names, snap.Errors()))
 		if different && up != nil {
 			up(g.sent)
 		}
-		return next
+		return next, nil
 	})
 	if err != nil && ctx.Err() == nil && s.Context().Err() == nil {
 		return fmt.Errorf("group %s: %w", g.cfg.Name, err)

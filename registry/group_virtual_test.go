@@ -378,6 +378,31 @@ func TestGroup_PoisonHarmsNobody(t *testing.T) {
 	})
 }
 
+// Below /hbase is much that is no member, and some of it is closed: none of it is reported.
+func TestGroup_Only(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		c := webGroup()
+		var err error
+		if c.Format, err = (&Fields{Only: "^master$", Address: "#1.1", Port: "#1.2"}).Format(); err != nil {
+			t.Fatal(err)
+		}
+		for name, data := range map[string]string{"master": hbaseMaster, "hbaseid": "\xff\x00\x00\x00\x00PBUF", "rs": ""} {
+			if err := srv.Create(groupPath+"/"+name, []byte(data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := srv.CreateWith(groupPath+"/acl", nil, jute.FlagPersistent, []jute.ACL{{Perms: 2, Scheme: "world", ID: "anyone"}}); err != nil {
+			t.Fatal(err)
+		}
+		m := run(t, memConfig(srv), NewGroup(c))
+		defer m.stop()
+		eventually(t, time.Second, "the master", func() bool { return m.group() != nil && len(m.group().Members) == 1 })
+		if g := m.group(); g.Members[0].Address() != "m1.example.org:16000" || len(g.Rejected) > 0 {
+			t.Errorf("got %+v, rejected %+v", g.Members, g.Rejected)
+		}
+	})
+}
+
 func TestGroup_ListRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		if err := srv.CreateWith("/services", nil, jute.FlagPersistent, nil); err != nil {
@@ -514,7 +539,7 @@ func TestGroup_MaxBytes(t *testing.T) {
 			if small && !m.shows(1, 2)() || !small && m.group() != nil {
 				t.Errorf("small first %v: passed on %+v", small, m.group())
 			}
-			if len(problems) != 1 || !errors.Is(problems[0], ErrTooLarge) || !strings.Contains(g.Status().Error, "of its 22 children") {
+			if len(problems) != 1 || !errors.Is(problems[0], ErrTooLarge) || !strings.Contains(g.Status().Error, "MiB of data, max_bytes allows") {
 				t.Errorf("small first %v: problems %v, status %q", small, problems, g.Status().Error)
 			}
 			for i := range 20 {

@@ -42,7 +42,7 @@ type GroupsConfig struct {
 	Metrics *Metrics     `json:"-"` // nil: none
 }
 
-// Validate returns what is wrong with the configuration.
+// Validate returns the errors of the configuration.
 func (c GroupsConfig) Validate() error { return c.group("x").Validate() }
 
 func (c GroupsConfig) group(name string) GroupConfig {
@@ -122,19 +122,19 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 		f.refused = g.sent.RawNames
 	}
 	for name, group := range g.groups { // Only Run changes the map.
-		f.rosters[name] = group.newRoster() // of a former session: its guard may hold members
+		f.rosters[name] = group.newRoster() // of a previous session: its guard may hold members
 	}
 	defer func() {
 		for _, group := range g.groups {
 			group.prober.end()
 		}
 	}()
-	err := followTree(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) time.Time {
+	err := mirror.Follow(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) (time.Time, error) {
 		next := f.take(ctx, snap, changed)
 		if set := f.set(snap); set != nil && up != nil {
 			up(set)
 		}
-		return next
+		return next, nil
 	})
 	if err != nil && ctx.Err() == nil && s.Context().Err() == nil {
 		return fmt.Errorf("groups %s: %w", g.cfg.Name, err)

@@ -24,7 +24,7 @@ func ParseHost(s string) (string, error) {
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
 		bare = s[1 : len(s)-1]
 		if !strings.Contains(bare, ":") {
-			return "", fmt.Errorf("host %q has brackets and is no IPv6 address", s)
+			return "", fmt.Errorf("host %q has brackets and is not an IPv6 address", s)
 		}
 	}
 	if addr, err := netip.ParseAddr(bare); err == nil {
@@ -46,7 +46,7 @@ func checkAddr(addr netip.Addr) (string, error) {
 	}
 	addr = addr.Unmap()
 	if addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-		return "", fmt.Errorf("address %s is not that of a host", addr)
+		return "", fmt.Errorf("address %s is not the address of a host", addr)
 	}
 	return addr.String(), nil
 }

@@ -118,7 +118,7 @@ func (s members) without(gone members) members {
 	return append(set, s...)
 }
 
-// values returns the members by value: those of the former set when it is the same one.
+// values returns the members by value: those of the previous set when it is the same one.
 func (s members) values(former members, values []view.Member) []view.Member {
 	if slices.Equal(s, former) {
 		return values
@@ -130,7 +130,7 @@ func (s members) values(former members, values []view.Member) []view.Member {
 	return list
 }
 
-// dedupe keeps the newest (by czxid) of the members with the same key, and returns
+// dedupe keeps the latest (by czxid) of the members with the same key, and returns
 // the others as rejected. It sorts its argument.
 func dedupe(list members) (members, []view.Rejected) {
 	slices.SortFunc(list, func(a, b *view.Member) int {

@@ -138,7 +138,7 @@ func (m *membership) changed(state recipe.NodeState) {
 }
 
 // formerSessions returns the ids of our own sessions, those of this process and of
-// the former one.
+// the previous one.
 func (r *Registrar) formerSessions() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 // ProviderConfig describes a provider. The zero value of a field means its default.
 type ProviderConfig struct {
 	Strategy Strategy // RoundRobin by default
-	// Errors is the number of errors within ErrorWindow after which a member is
+	// Errors is the number of errors within ErrorWindow that makes a member
 	// left out for DownFor; 0: 2.
 	Errors      int
 	ErrorWindow time.Duration // how long an error counts; 0: 30 s

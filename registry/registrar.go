@@ -68,7 +68,7 @@ type Registrar struct {
 	joined   chan struct{}
 	heir     *Registrar // of the next settings, which counts when this one has ended
 	running  int
-	session  *session.Session // of the newest Run
+	session  *session.Session // of the latest Run
 	sessions int              // sessions that Run has seen
 	former   map[int64]bool   // their ids
 	status   ServiceStatus

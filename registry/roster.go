@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
-	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -32,39 +30,6 @@ func (c GroupConfig) copyOptions() mirror.Options {
 	return mirror.Options{
 		Depth: 1, MaxBytes: max(c.MaxBytes, 0), Settle: grace, Recheck: recheckFew,
 		MaxChildren: func(string) int { return c.MaxMembers },
-	}
-}
-
-// followTree copies a subtree in one session. It calls step with each copy and the relative
-// paths that changed, also when wake receives or the time comes that step returned last
-// (zero: never). It returns what a Run returns.
-func followTree(
-	ctx context.Context, s *session.Session, root string, opt mirror.Options,
-	wake <-chan struct{}, step func(snap *mirror.Snapshot, changed []string) time.Time,
-) error {
-	m := mirror.New(s, root, opt)
-	defer m.Close()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		snap, changed, err := m.Refresh(ctx)
-		if err != nil {
-			return mirror.Ended(ctx, s, err)
-		}
-		if next := step(snap, changed); !next.IsZero() {
-			timer.Reset(max(time.Until(next), 0))
-		} else {
-			timer.Stop()
-		}
-		select {
-		case <-ctx.Done():
-			return mirror.Ended(ctx, s, context.Cause(ctx))
-		case <-s.Done():
-			return context.Cause(s.Context())
-		case <-m.Dirty():
-		case <-wake:
-		case <-timer.C:
-		}
 	}
 }
 
@@ -112,8 +77,8 @@ func (r *roster) take(snap *mirror.Snapshot, rel string, names []string, errs ma
 	if large {
 		const mib = 1 << 20
 		r.stale = true
-		return fmt.Errorf("%w: the data of its %d children are %.1f MiB, max_bytes allows %.1f MiB; the last good members stay in use",
-			ErrTooLarge, len(node.Children), float64(bytes)/mib, float64(r.cfg.MaxBytes)/mib)
+		return fmt.Errorf("%w: its members have %.1f MiB of data, max_bytes allows %.1f MiB; the last good members stay in use",
+			ErrTooLarge, float64(bytes)/mib, float64(r.cfg.MaxBytes)/mib)
 	}
 	err := errs[""]
 	if err != nil {
@@ -170,7 +135,8 @@ func (r *roster) takeErrors(errs map[string]error) {
 	was := r.unreadable
 	r.unreadable, r.changed = map[string]string{}, true
 	for name, err := range errs {
-		if name != "" {
+		_, ignored := r.dec(name, nil)
+		if name != "" && !errors.Is(ignored, ErrIgnore) {
 			r.unreadable[name] = clip("not readable: " + err.Error())
 			r.warn(name, r.unreadable[name], was[name])
 		}

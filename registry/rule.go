@@ -38,7 +38,7 @@ const (
 	maxSuppress     = 10 * time.Minute
 )
 
-// GuardConfig says which loss of members the guard does not believe. The zero value
+// GuardConfig sets the losses of members that the guard does not believe. The zero value
 // has the defaults.
 type GuardConfig struct {
 	Off        bool          // every loss is believed at once
@@ -318,7 +318,7 @@ func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (membe
 	return markHeld(lost), next
 }
 
-// replace lets new members replace the members that have left: each one, once, the newest
+// replace lets new members replace the members that have left: each one, once, the latest
 // first. Where they do not replace enough of them, they replace none. Nobody replaces a
 // member that is new itself, unless it said that it goes.
 func (r *rule) replace(now time.Time, left []*memberRecord) {
@@ -413,7 +413,7 @@ func (r *rule) remember(now time.Time, actual members) {
 	r.history = append(r.history[:0:0], r.history[drop:]...)
 }
 
-// largest returns the largest set of the window, the newest of equals.
+// largest returns the largest set of the window, the latest of equals.
 func (r *rule) largest() members {
 	if len(r.history) == 0 || len(r.now) >= len(r.history[0].set) {
 		return r.now

@@ -65,12 +65,12 @@ type ServiceConfig struct {
 	// "<member id>_" and a number.
 	Sequential bool
 
-	// ACL is for the member's znode; empty: that of the session.
+	// ACL is for the member's znode; empty: the session's ACL.
 	ACL []session.ACL `json:"-"`
 
 	OnCritical string        // remove (default) or status
 	Drain      time.Duration // how long a leaving member is shown as draining
-	// WarmUp is the time in which the weight climbs from 1 to Weight after
+	// WarmUp is how long the weight takes to climb from 1 to Weight after
 	// the checks have risen; 0: at once.
 	WarmUp time.Duration
 	// Splay is the largest delay of the registration in a session that

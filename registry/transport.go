@@ -69,9 +69,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *Transport) request(req *http.Request, m view.Member, again bool) (*http.Request, error) {
 	attempt := req.Clone(req.Context())
 	attempt.URL.Host = m.Address()
-	if attempt.Host == "" {
-		attempt.Host = req.URL.Host
-	}
+	attempt.Host = cmp.Or(attempt.Host, req.URL.Host)
 	if again && req.GetBody != nil {
 		body, err := req.GetBody()
 		if err != nil {

@@ -714,26 +714,7 @@ func TestRegistrar_Inherit(t *testing.T) {
 		var h health
 		c := webService(&h)
 		c.Format = FormatServerSet
-		cfg := memConfig(srv)
-		mgr, err := session.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		defer func() { cancel(); wg.Wait() }()
-		wg.Go(func() { _ = mgr.Run(ctx) })
-		s, err := mgr.Session(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		start := func(r *Registrar) func() {
-			ctx, cancel := context.WithCancel(ctx)
-			var wg sync.WaitGroup
-			wg.Go(func() { _ = r.RunChecks(ctx) })
-			wg.Go(func() { _ = r.Run(ctx, s) })
-			return func() { cancel(); wg.Wait() }
-		}
+		start := starter(t, srv)
 		old := NewRegistrar(c)
 		stop := start(old)
 		eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
@@ -742,12 +723,82 @@ func TestRegistrar_Inherit(t *testing.T) {
 		c.Port, c.Labels = 9090, map[string]string{"v": "2"}
 		next := NewRegistrar(c)
 		next.Inherit(old)
-		defer start(next)()
+		start(next)
 		eventually(t, time.Second, "changed in place", func() bool {
 			again, n, ok := one(srv)
 			return ok && again == name && strings.Contains(string(n.Data), "9090")
 		})
 	})
+}
+
+// A service changes one of its two groups and its port. The registrar of the previous
+// settings, which still runs, does not touch the znode that it gave up: not in a new
+// session, and not when it leaves, which does not wait for that znode.
+func TestRegistrar_GivesUpWhatIsInherited(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		const before, after = "/services/before", "/services/after"
+		var h health
+		c := webService(&h)
+		c.Format, c.Groups = FormatServerSet, []string{groupPath, before}
+		start := starter(t, srv)
+		old := NewRegistrar(c)
+		start(old)
+		eventually(t, time.Minute, "registered", func() bool { return old.Status().Registered })
+		c.Port, c.Groups = 9090, []string{groupPath, after}
+		next := NewRegistrar(c)
+		next.Inherit(old)
+		start(next)
+		inherited := func() bool {
+			_, n, ok := one(srv)
+			return ok && strings.Contains(string(n.Data), "9090")
+		}
+		joined := func() bool {
+			return inherited() && next.Status().Registered && old.Status().Registered && len(old.Status().Nodes) == 1
+		}
+		eventually(t, time.Minute, "the next one in its groups, the previous one in its own", joined)
+		for _, id := range srv.SessionIDs() {
+			srv.ExpireSession(id)
+		}
+		eventually(t, time.Minute, "both in a new session", joined)
+		for range 60 {
+			time.Sleep(time.Second) // virtual
+			if !joined() {
+				t.Fatalf("%v, %+v, %+v", nodes(srv), old.Status(), next.Status())
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := old.Drain(ctx); err != nil || !inherited() || !next.Status().Registered {
+			t.Errorf("%v, %v, %+v", err, nodes(srv), next.Status())
+		}
+		for p := range srv.Tree() {
+			if strings.HasPrefix(p, before+"/") {
+				t.Errorf("%s is still in the group that the service left", p)
+			}
+		}
+	})
+}
+
+// starter returns a function that runs registrars in the sessions of one manager. What
+// that one returns stops the registrar; so does the end of the test.
+func starter(t *testing.T, srv *memzk.Server) func(*Registrar) func() {
+	t.Helper()
+	mgr, err := session.New(memConfig(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { cancel(); all.Wait() })
+	all.Go(func() { _ = mgr.Run(ctx) })
+	return func(r *Registrar) func() {
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = r.RunChecks(ctx) })
+		wg.Go(func() { _ = mgr.Each(ctx, r.Run) })
+		all.Go(wg.Wait)
+		return func() { cancel(); wg.Wait() }
+	}
 }
 
 func TestRegistrar_InvalidConfig(t *testing.T) {

@@ -34,7 +34,7 @@ func (p *place) want(now, keep time.Time) want {
 	case health == Passing:
 		return r.wantUp(now)
 	case health == Unknown && !keep.IsZero() && (now.Before(keep) || allGood(checks)):
-		// At the end of keep the newest results decide.
+		// At the end of keep the latest results decide.
 		w := want{present: true, weight: r.cfg.Weight, state: StateKept}
 		if now.Before(keep) {
 			w.next = keep

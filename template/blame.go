@@ -132,7 +132,7 @@ type Blame struct {
 	Literals []int
 }
 
-// BlameOptions are what [Template.Blame] needs beside the view.
+// BlameOptions are the inputs of [Template.Blame] besides the view.
 type BlameOptions struct {
 	Each    *Each       // the element of for_each
 	ForEach view.Source // what Each is an element of

@@ -315,7 +315,7 @@ func anyOf(v reflect.Value) any {
 	return v.Interface()
 }
 
-// present are the values of the newest pipeline: what was read, and what came from
+// present are the values of the latest pipeline: what was read, and what came from
 // variables and the dot.
 func (tr *tracer) present() []Value {
 	o := tr.open[len(tr.open)-1]
@@ -338,7 +338,7 @@ func (tr *tracer) present() []Value {
 	return list
 }
 
-// close ends the evaluation of the newest pipeline.
+// close ends the evaluation of the latest pipeline.
 func (tr *tracer) close(value reflect.Value) variable {
 	o, values := tr.open[len(tr.open)-1], tr.present()
 	tr.open = tr.open[:len(tr.open)-1]

@@ -18,7 +18,7 @@ const memoryBudget = 200 << 20
 // renderValue renders with the value as web/k.
 func renderValue(t *testing.T, source, value string) (error, uint64) { //nolint:revive,staticcheck // the error is what is looked at first.
 	t.Helper()
-	tmpl, err := Parse(Config{Name: "t", Source: source, Timeout: 30 * time.Second})
+	tmpl, err := Parse(Config{Name: "t", Source: source, Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

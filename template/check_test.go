@@ -32,7 +32,7 @@ func TestParse_Checks(t *testing.T) {
 		`{{ parse_json "1" }}`:               `did you mean "parseJSON"?`,
 		`{{ getv "/a" }}`:                    `use key "CONFIG/KEY"`,
 		`{{ if key "c/k" == "x" }}{{ end }}`: `a comparison is written eq A B`,
-		`{{ key 'c/k' }}`:                    `texts stand in double quotes`,
+		`{{ key 'c/k' }}`:                    `write texts in double quotes`,
 		"a\n{{ range ls \"c\" }}\n{{ if true }}{{ end }}\nb\n":          `t:2:1: range has no {{ end }}`,
 		"{{ range ls \"c\" }}{{ end }}\n{{- with 1 }}\n{{ else }}\n":    `t:2:1: with has no {{ end }}`,
 		"{{ range members \"a\" }}{{ .A1 }}{{ .A2 }}{{ end }}{{ key }}": "no field .A1\nt:1:36: a member has no field .A2\nt:1:54",

@@ -11,7 +11,7 @@ import (
 
 const coverFunc = "__cover"
 
-// Coverage says which lines and branches of one template were rendered. Give the
+// Coverage has the lines and branches of one template that were rendered. Give the
 // same value to every Parse of the same text: it adds up. It is safe for
 // concurrent use.
 type Coverage struct {
@@ -27,7 +27,7 @@ type Missed struct {
 	Branch string `json:"branch,omitempty"` // empty: the whole line
 }
 
-// Covered is what a Coverage has seen.
+// Covered are the results of a Coverage.
 type Covered struct {
 	Lines         int      `json:"lines"` // that can be rendered
 	LinesDone     int      `json:"lines_rendered"`
@@ -47,7 +47,7 @@ type point struct {
 	done  bool
 }
 
-// Covered counts what was rendered so far.
+// Covered counts the parts that were rendered so far.
 func (c *Coverage) Covered() Covered {
 	c.mu.Lock()
 	defer c.mu.Unlock()

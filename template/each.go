@@ -8,14 +8,14 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Each is the element of a for_each for which a template is rendered. In the
+// Each is the element of a for_each that a template is rendered for. In the
 // template it is .Key and .Value.
 type Each struct {
 	Key string
 	// Value is []view.Member for groups, view.Member for a group and the
 	// text of the key for a config.
 	Value any
-	// OnEmpty is what happens when Value is a list without members: keep, render
+	// OnEmpty is the reaction when Value is a list without members: keep, render
 	// or fail; empty means that the template says it.
 	OnEmpty string
 }
@@ -46,7 +46,7 @@ func Elements(v *view.View, source view.Source) ([]Each, error) {
 }
 
 // memberElements are the members of a group that may get traffic, of several with one id
-// the newest: a member that moves to another address may be registered twice. That there is
+// the latest: a member that moves to another address may be registered twice. That there is
 // none is an error unless on_empty is render, so that no file is removed for it.
 func memberElements(g *view.Group) ([]Each, error) {
 	members := serving(g.Members)

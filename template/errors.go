@@ -159,7 +159,7 @@ func (st *state) explain(err error) error {
 	return out
 }
 
-// near is the place that a writer, which knows none, can name: the newest
+// near is the place that a writer, which knows none, can name: the latest
 // guard, else the only loop there is.
 func (st *state) near() place {
 	switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 
 	"go.yaml.in/yaml/v2"
@@ -130,7 +131,7 @@ func ParseFixture(data []byte) (Fixture, error) {
 	return f, err
 }
 
-// Over is the fixture laid over another: maps are merged, a null unsets what the
+// Over is the fixture laid over another: maps are merged, a null unsets the value that the
 // other has, and everything else replaces. A fixture that is null changes nothing.
 func (f Fixture) Over(under Fixture) Fixture {
 	switch f.kind {
@@ -154,6 +155,18 @@ func (f Fixture) Over(under Fixture) Fixture {
 	return merged
 }
 
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// UnmarshalStrict decodes YAML or JSON into v. A key that v does not have is an error,
+// which names the line and the key.
+func UnmarshalStrict(data []byte, v any) error {
+	err := yaml.UnmarshalStrict(data, v)
+	if err == nil {
+		return nil
+	}
+	return errors.New(unknownKey.ReplaceAllString(err.Error(), `unknown key "$1"`))
+}
+
 // View is the view that the fixture describes.
 func (f Fixture) View() (view.View, error) {
 	text, err := yaml.Marshal(f)
@@ -168,7 +181,7 @@ func (f Fixture) View() (view.View, error) {
 // are written. Unknown fields are errors.
 func LoadFixture(data []byte) (view.View, error) {
 	var f fixture
-	if err := yaml.UnmarshalStrict(data, &f); err != nil {
+	if err := UnmarshalStrict(data, &f); err != nil {
 		return view.View{}, fmt.Errorf("read fixture: %w", err)
 	}
 	v := view.View{Agent: f.Agent}
@@ -207,7 +220,7 @@ func LoadFixture(data []byte) (view.View, error) {
 func fixtureTree(name string, content Fixture, version int64) (*view.Tree, error) {
 	keys := map[string]string{}
 	if content.kind == nodeText || content.kind == nodeList {
-		return nil, fmt.Errorf("config %q is no map of keys", name)
+		return nil, fmt.Errorf("config %q is not a map of keys", name)
 	}
 	if err := flatten(keys, "", content.keys); err != nil {
 		return nil, fmt.Errorf("config %q: %w", name, err)

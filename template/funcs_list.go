@@ -31,7 +31,7 @@ var listFunctions = map[string]any{
 	"byPort": func(members []view.Member) map[int][]view.Member {
 		return grouped(members, func(m view.Member) []int { return []int{m.Port} })
 	},
-	"byTag":        func(members []view.Member) map[string][]view.Member { return grouped(members, view.Member.Tags) },
+	"byTag":        byTag,
 	"spew_sdump":   dumper.Sdump,
 	"spew_sprintf": dumpf,
 }
@@ -136,15 +136,28 @@ func uniq(list any) ([]any, error) {
 	return unique, nil
 }
 
-// grouped groups members by their keys.
-func grouped[K comparable](members []view.Member, keys func(view.Member) []K) map[K][]view.Member {
-	m := map[K][]view.Member{}
-	for _, member := range members {
-		for _, key := range keys(member) {
-			m[key] = append(m[key], member)
+// grouped groups members, or groups, by their keys.
+func grouped[E any, K comparable](list []E, keys func(E) []K) map[K][]E {
+	m := map[K][]E{}
+	for _, e := range list {
+		for _, key := range keys(e) {
+			m[key] = append(m[key], e)
 		}
 	}
 	return m
+}
+
+// byTag groups members, or the groups of a set, by their tags.
+func byTag(list any) (any, error) {
+	switch list := list.(type) {
+	case nil:
+		return map[string][]view.Member{}, nil
+	case []view.Member:
+		return grouped(list, view.Member.Tags), nil
+	case []Group:
+		return grouped(list, func(g Group) []string { return g.Tags }), nil
+	}
+	return nil, failf(nil, "", "byTag of %T, which is no list of members or groups", list)
 }
 
 var notMetaKey = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
@@ -191,7 +204,7 @@ func metaPart(label string, member view.Member) (string, error) {
 func sortByLength(list any) ([]any, error) {
 	l := reflect.ValueOf(list)
 	if l.Kind() != reflect.Slice {
-		return nil, failf(nil, "", "sortByLength of %T, which is no list", list)
+		return nil, failf(nil, "", "sortByLength of %T, which is not a list", list)
 	}
 	sorted := make([]any, l.Len())
 	for i := range sorted {

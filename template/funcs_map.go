@@ -88,7 +88,7 @@ func insert(m map[string]any, path string, v any) error {
 		}
 		next, ok := m[part].(map[string]any)
 		if !ok {
-			return failf(nil, path, "explode: %q is below %q, which has a value of its own", path, strings.Join(parts[:i+1], "/"))
+			return failf(nil, path, "explode: %q is below %q, which has a value", path, strings.Join(parts[:i+1], "/"))
 		}
 		m = next
 	}

@@ -19,6 +19,19 @@ type Group struct {
 	Name    string
 	Path    string
 	Members []view.Member
+	Tags    []string // of all its members, of every status
+}
+
+// tagsOf are the sorted tags of members.
+func tagsOf(members []view.Member) []string {
+	tags := []string{}
+	for _, m := range members {
+		if len(m.Labels) > 0 {
+			tags = append(tags, m.Tags()...)
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
 }
 
 // statusAny asks for the members of every status.
@@ -147,19 +160,27 @@ func emptyGroup(name, onEmpty string, hasElse bool) error {
 	case onEmpty == onEmptyFail:
 		return failf(nil, "", "group %q has no members that are up (on_empty = \"fail\")", name)
 	case onEmpty == "":
-		return failf(ErrEmptyGroup, "", "group %q has no members that are up: the file stays as it is (no {{ else }} says what to write)", name)
+		return failf(ErrEmptyGroup, "", "group %q has no members that are up: the file stays as it is (the template has no {{ else }} for this case)", name)
 	}
 	return failf(ErrEmptyGroup, "", "group %q has no members that are up: the file stays as it is (on_empty = %q)", name, onEmptyKeep)
 }
 
-func (st *state) groups(name string) ([]Group, error) {
+// groups returns the groups of a set, or those with a member of one of the statuses.
+func (st *state) groups(name string, wanted ...string) ([]Group, error) {
 	gs, ok := st.view.Groups(name)
 	if !ok {
 		return nil, st.unknown(view.KindGroups, name)
 	}
-	list := make([]Group, len(gs.Groups))
-	for i, g := range gs.Groups {
-		list[i] = Group{Name: g.Name, Path: g.Path, Members: serving(g.Members)}
+	for _, word := range wanted {
+		if err := checkStatus(word); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]Group, 0, len(gs.Groups))
+	for _, g := range gs.Groups {
+		if len(wanted) == 0 || slices.Contains(wanted, statusAny) && len(g.Members) > 0 || len(withStatus(g.Members, wanted)) > 0 {
+			list = append(list, Group{g.Name, g.Path, serving(g.Members), tagsOf(g.Members)})
+		}
 	}
 	return list, nil
 }

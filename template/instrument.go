@@ -117,7 +117,7 @@ func (t *Template) call(name string, n parse.Node) parse.Node {
 func snippet(text string) *parse.ActionNode {
 	action, ok := parseNode(text).(*parse.ActionNode)
 	if !ok {
-		panic("template: snippet is no action")
+		panic("template: snippet is not an action")
 	}
 	return action
 }

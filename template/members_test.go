@@ -182,10 +182,10 @@ func TestLabels_Maps(t *testing.T) {
 		{`{{ pick .Labels "zone" | toJSON }}`, `{"zone":"eu"}`, ""},
 		{`{{ merge (dict "a" "b") .Labels | toJSON }}`, `{"a":"b","rack":"r1","zone":"eu"}`, ""},
 		{`{{ dig "a" "x" "none" (dict "a" .Labels) }}`, "none", ""},
-		{`{{ dig "zone" "b" "none" .Labels }}`, "", "a map is wanted"},
+		{`{{ dig "zone" "b" "none" .Labels }}`, "", "a map is expected"},
 		{`{{ dig 1 "none" .Labels }}`, "", "the keys of dig are texts"},
 		{`{{ dig .Labels "none" }}`, "", "dig takes keys, a default and a map"},
-		{`{{ get "x" "zone" }}`, "", "a map is wanted"},
+		{`{{ get "x" "zone" }}`, "", "a map is expected"},
 	} {
 		got, err := render(t, Config{Source: `{{ range members "api" }}` + c.source + `{{ end }}`}, &v, nil)
 		if got != c.want || (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) {

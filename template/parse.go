@@ -66,9 +66,7 @@ func guessColumn(cfg Config, line int) int {
 			return max(first, 1)
 		}
 		at += i
-		if first == 0 {
-			first = at + 1
-		}
+		first = cmp.Or(first, at+1)
 		end := strings.Index(text[at:], right)
 		if end < 0 {
 			return at + 1
@@ -177,7 +175,7 @@ func Undeclared(cfg Config, declared []view.Source) error {
 func syntaxHint(text, line string) string {
 	switch {
 	case strings.Contains(text, "character constant") || strings.Contains(line, "'"):
-		return "; texts stand in double quotes"
+		return "; write texts in double quotes"
 	case strings.Contains(line, "=="):
 		return "; a comparison is written eq A B"
 	case strings.Contains(line, "!="):

@@ -27,7 +27,7 @@ type state struct {
 	depth   int
 	texts   int // bytes that functions have made
 	large   int // of them, in large texts
-	last    int // place of the newest guard, -1 before
+	last    int // place of the latest guard, -1 before
 	scratch *Scratch
 	reads   []read   // what was read, to keep it out of errors
 	out     *limited // what is written to now
@@ -118,7 +118,7 @@ func (t *Template) take() (*state, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.abandoned >= maxAbandoned {
-		err := fmt.Errorf("%w: a former execution has still not ended", ErrTimeout)
+		err := fmt.Errorf("%w: a previous execution has still not ended", ErrTimeout)
 		return nil, &Error{Template: t.cfg.Name, Err: err}
 	}
 	if n := len(t.free); n > 0 {

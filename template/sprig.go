@@ -181,7 +181,7 @@ func takesTextMaps(fn any) any {
 	}).Interface()
 }
 
-var errNoMap = errors.New("a map is wanted, such as .Labels or what parseJSON gives for an object")
+var errNoMap = errors.New("a map is expected, such as .Labels or the result of parseJSON for an object")
 
 // mustMap is the map that a value is; it panics for another, of which
 // text/template makes an error.

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"sync"
@@ -40,21 +41,21 @@ type Config struct {
 	ByNode    bool
 	MaxOutput int64         // bytes; 0: DefaultMaxOutput
 	Timeout   time.Duration // 0: DefaultTimeout
-	// Syntax names what the rendered bytes must parse as: json, yaml, toml,
+	// Syntax names the format of the rendered bytes: json, yaml, toml,
 	// xml, ini, a name in Syntaxes, or none (also "").
 	Syntax string
 	// Syntaxes are further parsers by name.
 	Syntaxes map[string]func([]byte) error `json:"-"`
 	// Left and Right are the delimiters of actions; default "{{" and "}}".
 	Left, Right string
-	// Debug receives what spew_dump and spew_printf print; nil: nothing.
+	// Debug receives the output of spew_dump and spew_printf; nil: discard.
 	Debug io.Writer `json:"-"`
 	// Now is the time of timestamp; nil: the present time.
 	Now func() time.Time `json:"-"`
-	// Sockaddr evaluates what sockaddr is asked for; nil: on the addresses of this
+	// Sockaddr evaluates an expression of sockaddr; nil: on the addresses of this
 	// host.
 	Sockaddr func(expression string) (string, error) `json:"-"`
-	// Getenv reads the environment for env; nil: that of the process.
+	// Getenv reads the environment for env; nil: the process's environment.
 	LookupEnv func(name string) (string, bool) `json:"-"`
 	// Coverage notes which lines and branches are rendered. Optional.
 	Coverage *Coverage `json:"-"`
@@ -98,12 +99,7 @@ type place struct{ line, column int }
 // Parse reads a template. The errors of unknown functions come all at once,
 // joined, each an *Error with its line and column.
 func Parse(cfg Config) (*Template, error) {
-	if cfg.MaxOutput == 0 {
-		cfg.MaxOutput = DefaultMaxOutput
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
-	}
+	cfg.MaxOutput, cfg.Timeout = cmp.Or(cfg.MaxOutput, DefaultMaxOutput), cmp.Or(cfg.Timeout, DefaultTimeout)
 	check, err := syntaxCheck(cfg.Syntax, cfg.Syntaxes)
 	if err != nil {
 		return nil, &Error{Template: cfg.Name, Err: err}
@@ -133,7 +129,7 @@ func Parse(cfg Config) (*Template, error) {
 // Name returns the name that errors use.
 func (t *Template) Name() string { return t.cfg.Name }
 
-// Uses returns what the template depends on, as far as its text shows.
+// Uses returns the data that the template depends on, as far as its text shows.
 func (t *Template) Uses() Deps { return t.uses }
 
 // Functions returns the names of the functions that the template calls.
@@ -146,5 +142,5 @@ type Warning struct {
 	Text         string
 }
 
-// Warnings returns what validate should say to the author.
+// Warnings returns the warnings of validate to the author.
 func (t *Template) Warnings() []Warning { return slices.Clone(t.warnings) }

@@ -12,11 +12,11 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Deps is what a template depends on, as its text shows.
+// Deps are the data that a template depends on, as its text shows.
 type Deps struct {
-	// Uses are the names that stand in the text, in its order.
+	// Uses are the names in the text, in its order.
 	Uses []Use
-	// Dynamic are the kinds of sources of which a name is computed when the
+	// Dynamic are the kinds of sources with a name that is computed when the
 	// template is executed: it depends on all of that kind.
 	Dynamic []view.Kind
 	// Agent says that the template prints something of its agent.

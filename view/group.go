@@ -59,7 +59,7 @@ type RawLabels map[string]string
 // it did not ask for.
 func (RawLabels) String() string { return "" }
 
-// RawText is a text for people that quotes what others wrote. Like [RawLabels], it
+// RawText is a text for people that quotes data of others. Like [RawLabels], it
 // prints as nothing; convert it to a string.
 type RawText string
 
@@ -161,7 +161,7 @@ type Group struct {
 	Name    string   // label of the group block, or the child's name in a set of groups
 	Path    string   // group znode
 	Members []Member // sorted by host, port, name; without duplicates
-	// OnEmpty says what templates do when the group has no members: keep, render or
+	// OnEmpty is the reaction of templates when the group has no members: keep, render or
 	// fail.
 	OnEmpty string
 	// Rejected are children that are not members: garbage, not allowed, duplicate.
@@ -287,7 +287,7 @@ const (
 	StandingGone     = "gone"     // not registered
 )
 
-// Standing says why a member does not serve, or serves though it is not registered.
+// Standing explains why a member does not serve, or serves though it is not registered.
 type Standing struct {
 	ID      string    `json:"id"`
 	Node    string    `json:"node"`             // host that registered

@@ -58,7 +58,7 @@ type Leader struct {
 	Term int64  `json:"term"` // czxid of the leader's znode; 0 without a leader
 	Mine bool   `json:"mine"` // this agent leads, and its lease holds
 
-	// RawID is what the leader calls itself, when that is no name ([IsName]). The writer
+	// RawID is the id that the leader gives itself, when that is not a name ([IsName]). The writer
 	// of the znode chose the text, of at most 256 bytes.
 	RawID string `json:"raw_id,omitempty"`
 	// Znode is the path of the leader's znode, when RawID is set.

@@ -22,12 +22,12 @@
 //
 // # Guarantees
 //
-// Replies, errors, watches and their order are those of ZooKeeper 3.8. This module's
+// Replies, errors, watches and their order are as in ZooKeeper 3.8. This module's
 // tests compare them with a real server. The server ends with the test.
 //
 // # Limitations
 //
-// Quorums, TLS, SASL and disks: test what depends on them against a real ensemble. The
+// Quorums, TLS, SASL and disks: test code that depends on them against a real ensemble. The
 // server is for tests only.
 package zktest
 
@@ -85,7 +85,7 @@ func NewServer(tb testing.TB, opts ...Options) *Server {
 	return s
 }
 
-// Config returns a configuration with which the client of that name reaches the server.
+// Config returns the configuration of a client of that name, which reaches the server.
 // The session timeout is the library's default. A test may change every field.
 func (s *Server) Config(client string) session.Config {
 	return session.Config{Servers: []string{address(client)}, Dial: s.zk.Dial}

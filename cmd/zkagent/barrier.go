@@ -67,7 +67,7 @@ usable again.`,
 	for _, c := range []*cobra.Command{waitCmd, enter, leave} {
 		wait.flags(c.Flags(), "fail at once when the barrier holds back", "fail after this time")
 		c.Flags().IntVar(&n, "count", 0, "number of processes that continue together (required)")
-		c.Flags().StringVar(&id, "id", "", "name of our member (default: a random one)")
+		c.Flags().StringVar(&id, "id", "", "the name under which this process takes part (default: a random one)")
 	}
 	for _, name := range []string{"count", "id"} {
 		_ = waitCmd.Flags().MarkHidden(name)

@@ -48,11 +48,11 @@ text is not in the file. --version N shows a version that is not in use.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVarP(&o.lines, "lines", "L", "", "only these lines, as FROM,TO")
-	f.StringVar(&o.missing, "missing", "", "say why this text is not in the file")
-	f.StringVar(&o.version, "version", "", "with this version of the config, as N or CONFIG=N")
+	f.StringVarP(&o.lines, "lines", "L", "", "show only these lines, as FROM,TO (default: all)")
+	f.StringVar(&o.missing, "missing", "", "explain why this text is not in the file, instead of where the lines come from")
+	f.StringVar(&o.version, "version", "", "use this version of the config, as N or CONFIG=N (default: the one in use)")
 	f.StringVar(&o.data, "data", "", "use the data of this YAML or JSON file, instead of asking the agent")
-	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent has kept, instead of asking it")
+	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent saved last, for example while ZooKeeper cannot be reached")
 	return c
 }
 

@@ -139,7 +139,7 @@ func childError(ctx context.Context, g *globals, h heldCommand, args []string, r
 		// Print it before the release, which may take a while.
 		return codeError(g.notify(&cliError{
 			code: exitLost, err: fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], cmp.Or(context.Cause(h.ctx), err)),
-			hints: []string{"another may hold it now; what the command had done stays"},
+			hints: []string{"another client may hold it now; the command's changes stay"},
 		}))
 	}
 	exit, ok := errors.AsType[*proc.ExitError](err)
@@ -219,11 +219,11 @@ settings restarts its program on a change, or sends it a signal.`,
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&o.prefixes, "prefix", nil, "config, or config and key, whose keys become variables; may be given more than once")
+	f.StringArrayVar(&o.prefixes, "prefix", nil, "config, or config and key, whose keys become variables (required); may be given more than once")
 	f.StringArrayVar(&o.allowed, "allow-env", nil, "variable that a key may set although it can run code (PATH, LD_PRELOAD, BASH_ENV, ...); may be given more than once")
-	f.BoolVar(&o.pristine, "pristine", false, "start with an empty environment")
-	f.BoolVar(&o.upcase, "upcase", false, "names in upper case")
-	f.BoolVar(&o.sanitize, "sanitize", false, "replace what is not a letter, a digit or _ by _ in names")
+	f.BoolVar(&o.pristine, "pristine", false, "start with an empty environment; by default the command inherits this one")
+	f.BoolVar(&o.upcase, "upcase", false, "write names in upper case; by default as the keys have them")
+	f.BoolVar(&o.sanitize, "sanitize", false, "in names, replace everything but letters, digits and _ by _; by default a name with = is an error")
 	return c
 }
 
@@ -289,10 +289,8 @@ func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error)
 	var list []string
 	var bad error
 	tree.Walk(prefix, func(path string, k view.Key) bool {
-		name := strings.TrimPrefix(strings.TrimPrefix(path, prefix), "/")
-		if name == "" {
-			name = path[strings.LastIndexByte(path, '/')+1:] // the prefix is a key itself
-		}
+		below := strings.TrimPrefix(strings.TrimPrefix(path, prefix), "/")
+		name := cmp.Or(below, path[strings.LastIndexByte(path, '/')+1:]) // the prefix may be a key itself
 		if o.sanitize {
 			name = notVariable.ReplaceAllString(name, "_")
 		}

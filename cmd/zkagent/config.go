@@ -19,7 +19,7 @@ import (
 
 func newConfigCommand(g *globals) *cobra.Command {
 	return parent("config", "Plan, publish, read and roll back config trees",
-		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigFinishCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
+		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigFinishCommand(g), newConfigListCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
 		newConfigHistoryCommand(g), newConfigRollbackCommand(g), newConfigEditCommand(g), newConfigFreezeCommand(g),
 		newConfigUnfreezeCommand(g), newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g), newConfigSchemaCommand(g),
 		newConfigDeleteCommand(g), newConfigRestoreCommand(g),
@@ -32,8 +32,6 @@ type target struct {
 	path string // root znode
 	// layout is the layout from the settings; empty without a block.
 	layout string
-	// rollout is what the rollout block of the settings says; nil without one.
-	rollout *agent.Rollout
 }
 
 // targetOf finds a config by the name of its block, or takes a path.
@@ -45,11 +43,7 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 				if c.Layout == config.LayoutLeaves {
 					c.Layout = config.LayoutPlain
 				}
-				t := target{name: name, path: c.Path, layout: c.Layout}
-				if r, ok := conf.Rollouts[name]; ok {
-					t.rollout = &r
-				}
-				return t, nil
+				return target{name: name, path: c.Path, layout: c.Layout}, nil
 			}
 			names = append(names, c.Name)
 		}
@@ -77,12 +71,26 @@ func onConfig(g *globals, fn configFunc) func(*cobra.Command, []string) error {
 }
 
 func withConfig(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, target) error) error {
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
-		t, err := targetOf(conf, name)
-		if err != nil {
-			return err
-		}
-		err = fn(ctx, s, t)
+	zk, t, err := g.target(name)
+	if err != nil {
+		return err
+	}
+	return onTarget(ctx, g, zk, t, fn)
+}
+
+// target returns the config of that name, and how to reach ZooKeeper.
+func (g *globals) target(name string) (session.Config, target, error) {
+	zk, conf, err := g.zkConfig()
+	if err != nil {
+		return zk, target{}, err
+	}
+	t, err := targetOf(conf, name)
+	return zk, t, err
+}
+
+func onTarget(ctx context.Context, g *globals, zk session.Config, t target, fn func(context.Context, *session.Session, target) error) error {
+	return g.inSession(ctx, zk, func(ctx context.Context, s *session.Session) error {
+		err := fn(ctx, s, t)
 		if errors.Is(err, config.ErrNotReady) && !errors.Is(err, fleet.ErrUnfinished) {
 			if _, kept := fleet.InTrash(ctx, s, t.path); kept == nil {
 				return fail(exitFailed, err, "it was deleted: \"zkagent config restore "+t.name+"\" brings it back")
@@ -102,7 +110,8 @@ func explain(err error, t target) error {
 	case errors.Is(err, fleet.ErrUnfinished):
 		return fail(exitFailed, err, "publish again with --finish, or \"zkagent config finish "+t.name+"\" when the keys are complete")
 	case errors.Is(err, config.ErrDamaged):
-		return fail(exitFailed, err, "agents keep what they have; a publish of the whole tree with --force replaces it, and \"zkagent config history "+t.name+"\" shows the versions that a rollback can bring back")
+		return fail(exitFailed, err, "agents keep what they have; a publish of the whole tree with --force replaces it, with --rollout or, to all hosts at once, --rollout=false",
+			"\"zkagent config history "+t.name+"\" shows the versions that a rollback can bring back")
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):
@@ -169,13 +178,15 @@ func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (fleet.Pub
 
 // run runs fn with the config of the name and what the flags say about its publisher.
 func (p *publishFlags) run(g *globals, c *cobra.Command, name string, fn func(context.Context, *session.Session, target, fleet.PublishConfig) error) error {
-	return withConfig(c.Context(), g, name, func(ctx context.Context, s *session.Session, t target) error {
-		cfg, err := p.config(g, c, t)
-		if err != nil {
-			return err
-		}
-		return fn(ctx, s, t, cfg)
-	})
+	zk, t, err := g.target(name)
+	if err != nil {
+		return err
+	}
+	cfg, err := p.config(g, c, t)
+	if err != nil {
+		return err
+	}
+	return onTarget(c.Context(), g, zk, t, func(ctx context.Context, s *session.Session, t target) error { return fn(ctx, s, t, cfg) })
 }
 
 // sourceAndTarget returns the two arguments DIR|FILE NAME|PATH. It accepts the
@@ -241,6 +252,6 @@ before it is published. Exit 1 when the tree violates the schema.`,
 			return nil
 		}),
 	}
-	c.Flags().StringVar(&file, "schema", "", "check against this file")
+	c.Flags().StringVar(&file, "schema", "", "check against this file (default: the key .schema.json of the tree)")
 	return c
 }

@@ -48,7 +48,7 @@ seven days. "zkagent zk rm" removes the rest.`,
 			return printDeleted(&g.Console, "deleted", t, d)
 		}),
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why; it is kept with the deleted config")
+	c.Flags().StringVar(&reason, "reason", "", "why you delete it; \"zkagent config restore\" lists it (default: no reason)")
 	return c
 }
 
@@ -61,7 +61,8 @@ name, list the deleted configs of the settings.
 
 With --from HOST, publish the tree that the agent of that host used last, from the view
 that it saved. This helps when a config was removed in another way. Run it on that host,
-as root or as the user of the agent.`,
+as root or as the user of the agent. "zkagent config export NAME --saved" there writes
+the tree as an archive, which "zkagent config import" publishes from any machine.`,
 		Example: "  zkagent config restore /config/site\n  zkagent config restore site --from web-07",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -87,42 +88,28 @@ as root or as the user of the agent.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&from, "from", "", "publish the tree that this host's agent used last")
+	c.Flags().StringVar(&from, "from", "", "publish the tree that the agent of this host used last (default: undo a delete)")
 	return c
 }
 
 // restoreFrom publishes the tree of the last view that this host's agent saved.
 func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agent.Config, t target, host string) error {
-	if conf == nil || conf.StateDir == "" {
-		return usagef("--from needs the settings of the agent by --config: they name its state directory")
+	if conf != nil && host != conf.ID {
+		return fail(exitUsage, fmt.Errorf("this is %s: the saved view of %s is on that host", conf.ID, host),
+			"run the command there, or \"ssh "+host+" zkagent config export "+t.name+" --saved | zkagent config import - "+t.name+"\" here")
 	}
-	if host != conf.ID {
-		return fail(exitUsage, fmt.Errorf("this is %s: the saved view of %s is on that host", conf.ID, host), "run the command there")
-	}
-	saved, err := lastgood.Load(conf.StateDir)
+	tree, at, err := savedTree(conf, t)
 	if err != nil {
 		return err
 	}
-	if saved == nil {
-		return failf(exitFailed, "%s has no saved view in %s", host, conf.StateDir)
-	}
-	var tree *view.Tree
-	for _, u := range saved.Updates() {
-		if found, ok := u.(*view.Tree); ok && found.Path == t.path {
-			tree = found
-		}
-	}
-	switch {
-	case tree == nil:
-		return failf(exitFailed, "the saved view of %s has no config %s", host, t.path)
-	case tree.Layout == config.LayoutPlain:
+	if tree.Layout == config.LayoutPlain {
 		return failf(exitFailed, "%s has the layout plain: other tools write it", t.path)
 	}
 	cfg := fleet.PublishConfig{
 		Path: t.path, Layout: tree.Layout, Keys: valuesOf(tree), Check: new(int64), Logger: g.logger(),
 		Message: fmt.Sprintf("restored from %s, which used %s", host, generation(tree.Layout, tree.Generation)),
 	}
-	if err := g.mustConfirm(ctx, fmt.Sprintf("publish %s of %s, as of %s?", term.Count(len(cfg.Keys), "key"), t.path, saved.Saved.Format(time.RFC3339))); err != nil {
+	if err := g.mustConfirm(ctx, fmt.Sprintf("publish %s of %s, as of %s?", term.Count(len(cfg.Keys), "key"), t.path, at.Format(time.RFC3339))); err != nil {
 		return err
 	}
 	r, err := fleet.Publish(ctx, s, cfg)
@@ -130,6 +117,26 @@ func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agen
 		return explain(err, t)
 	}
 	return printPublished(&g.Console, "restored, now", t, r)
+}
+
+// savedTree returns a config as the agent of this host has saved it, and when.
+func savedTree(conf *agent.Config, t target) (*view.Tree, time.Time, error) {
+	if conf == nil || conf.StateDir == "" {
+		return nil, time.Time{}, usagef("the saved view needs the settings of the agent by --config: they name its state directory")
+	}
+	saved, err := lastgood.Load(conf.StateDir)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if saved == nil {
+		return nil, time.Time{}, failf(exitFailed, "%s has no saved view in %s", conf.ID, conf.StateDir)
+	}
+	for _, u := range saved.Updates() {
+		if tree, ok := u.(*view.Tree); ok && tree.Path == t.path {
+			return tree, saved.Saved, nil
+		}
+	}
+	return nil, time.Time{}, failf(exitFailed, "the saved view of %s has no config %s", conf.ID, t.path)
 }
 
 // listDeleted lists the deleted configs of the settings.
@@ -172,7 +179,7 @@ func printDeleted(console *term.Console, verb string, t target, d fleet.Deleted)
 func newConfigFreezeCommand(g *globals) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "freeze NAME|PATH --reason TEXT", Short: "Forbid every change of a config until it is unfrozen", Args: cobra.ExactArgs(1),
+		Use: "freeze NAME|PATH --reason TEXT", Short: "Refuse every change of a config until it is unfrozen", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if reason == "" {
 				return usagef("freeze needs --reason: others will ask")
@@ -189,13 +196,13 @@ func newConfigFreezeCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why; it is shown to everybody who tries")
+	c.Flags().StringVar(&reason, "reason", "", "why (required); everybody who tries to publish sees it")
 	return c
 }
 
 func newConfigUnfreezeCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "unfreeze NAME|PATH", Short: "Allow changes again", Args: cobra.ExactArgs(1),
+		Use: "unfreeze NAME|PATH", Short: "Allow changes of a frozen config again", Args: cobra.ExactArgs(1),
 		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
 			was, err := fleet.Unfreeze(ctx, s, t.path, userName())
 			switch {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,18 +120,12 @@ func keepEdit(console *term.Console, err error, key string, value []byte) error 
 	if writeErr = errors.Join(writeErr, f.Close()); writeErr != nil {
 		return errors.Join(err, writeErr)
 	}
-	_, _ = fmt.Fprintf(console.Err, "what you edited is kept in %s\n", f.Name())
+	_, _ = fmt.Fprintf(console.Err, "your edit is kept in %s\n", f.Name())
 	return err
 }
 
 func editor(ctx context.Context, console *term.Console, key string, value []byte) ([]byte, error) {
-	editor := os.Getenv("VISUAL")
-	if editor == "" {
-		editor = os.Getenv("EDITOR")
-	}
-	if editor == "" {
-		editor = "vi"
-	}
+	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), "vi")
 	dir, err := os.MkdirTemp("", "zkagent-edit-")
 	if err != nil {
 		return nil, err

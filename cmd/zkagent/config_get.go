@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/show"
@@ -115,9 +116,9 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 		}),
 	}
 	rawFlag(g, c)
-	c.Flags().Var(&version, "version", "an older version instead of the one in use")
-	c.Flags().BoolVar(&plain, "plain", false, "read the tree also when it has no ready znode; by default such a tree is refused")
-	c.Flags().BoolVar(&keysOnly, "keys", false, "print the names of the keys only")
+	c.Flags().Var(&version, "version", "print this older version (default: the one in use)")
+	c.Flags().BoolVar(&plain, "plain", false, "read the tree even without a ready znode; by default that is an error")
+	c.Flags().BoolVar(&keysOnly, "keys", false, "print only the names of the keys")
 	return c
 }
 
@@ -195,7 +196,7 @@ the one in use). A or B may be a directory or file.`,
 			return withExitCode(err, exitCode, differs)
 		},
 	}
-	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 when there is a difference, and with 70 for a failure")
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 when there is a difference, and with 70 for a failure; by default a difference exits with 0")
 	return c
 }
 
@@ -295,8 +296,8 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 			return term.PrintList(&g.Console, "versions", entries)
 		}),
 	}
-	c.Flags().IntVarP(&limit, "limit", "n", 0, "show at most this number of versions (0: all)")
-	c.Flags().BoolVarP(&patch, "patch", "p", false, "show the difference of each version")
+	c.Flags().IntVarP(&limit, "limit", "n", 0, "show only this number of versions (default: all)")
+	c.Flags().BoolVarP(&patch, "patch", "p", false, "show the difference that each version made, too")
 	return c
 }
 
@@ -343,4 +344,85 @@ func printPatch(ctx context.Context, console *term.Console, s *session.Session, 
 		}
 	}
 	return console.PrintDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number)))
+}
+
+// listedConfig is a config as "config list" shows it.
+type listedConfig struct {
+	Name    string          `json:"name"`
+	Path    string          `json:"path"`
+	State   string          `json:"state"` // versioned, flat, or not published
+	Version *config.Version `json:"version,omitempty"`
+}
+
+func newConfigListCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "list [PATH]", Short: "List the configs of the settings, or those below a path", Args: cobra.MaximumNArgs(1),
+		Long: `List the configs of the settings with the version in use, who published it and
+why. With a path, or without settings, list the configs that are children of that
+path, by default of /config.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+				targets, err := configsToList(ctx, s, conf, args)
+				if err != nil {
+					return err
+				}
+				var list []listedConfig
+				tab := &term.Table{Header: []string{"CONFIG", "VERSION", "TIME", "BY", "MESSAGE"}}
+				for _, t := range targets {
+					one, err := listConfig(ctx, s, t)
+					if err != nil {
+						return err
+					}
+					list = append(list, one)
+					if v := one.Version; v != nil {
+						tab.Add(t.name, fmt.Sprintf("v%d", v.Number), v.Time.UTC().Format(time.RFC3339), show.Joined("@", v.Author, v.Host), v.Message)
+					} else {
+						tab.Add(t.name, one.State, "-", "-", "")
+					}
+				}
+				if g.IsJSON() {
+					return term.PrintList(&g.Console, "configs", list)
+				}
+				return g.PrintTable(tab)
+			})
+		},
+	}
+}
+
+func configsToList(ctx context.Context, s *session.Session, conf *agent.Config, args []string) ([]target, error) {
+	if conf != nil && len(args) == 0 {
+		return auditTargets(conf, nil)
+	}
+	dir, err := targetOf(nil, append(args, "/config")[0])
+	if err != nil {
+		return nil, err
+	}
+	names, _, err := s.Children(ctx, cmp.Or(dir.path, "/"))
+	if err != nil {
+		return nil, hintNearby(ctx, s, cmp.Or(dir.path, "/"), err)
+	}
+	slices.Sort(names)
+	var list []target
+	for _, name := range names {
+		path := session.JoinPath(dir.path, name)
+		if _, there, err := s.Exists(ctx, trees.ReadyPath(path)); err != nil {
+			return nil, err
+		} else if there {
+			list = append(list, target{name: path, path: path})
+		}
+	}
+	return list, nil
+}
+
+func listConfig(ctx context.Context, s *session.Session, t target) (listedConfig, error) {
+	one := listedConfig{Name: t.name, Path: t.path, State: "not published"}
+	versions, err := config.History(ctx, s, t.path)
+	if errors.Is(err, config.ErrNoVersion) {
+		one.State = "flat"
+		return one, nil
+	}
+	if i := slices.IndexFunc(versions, func(v config.Version) bool { return v.Active }); i >= 0 {
+		one.State, one.Version = "versioned", &versions[i]
+	}
+	return one, err
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,56 +36,100 @@ type pipeline struct {
 func (p *pipeline) add(c *cobra.Command) {
 	p.publishFlags.add(c)
 	f := c.Flags()
-	f.BoolVar(&p.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time")
+	f.BoolVar(&p.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time; by default all hosts change at once")
 	f.BoolVar(&p.emergency, "emergency", false, "publish although a rollout is open, to all hosts at once; asks for the config's name unless --yes")
 	f.BoolVar(&p.replace, "replace", false, "with --rollout: take the place of a rollout that has halted")
 	p.roll.add(f)
 }
 
-// run is that of publishFlags, with the rollout of the settings. It rejects flags that do
-// not go together.
+// run is that of publishFlags, with the rollout that the tree in use asks for. It rejects
+// flags that do not go together.
 func (p *pipeline) run(g *globals, c *cobra.Command, name string, fn func(context.Context, *session.Session, target, fleet.PublishConfig) error) error {
+	if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
+		return usagef("use --emergency without --rollout, and --replace with it")
+	}
+	if err := p.roll.check(c); err != nil {
+		return err
+	}
 	return p.publishFlags.run(g, c, name, func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 		if !p.emergency {
-			if err := p.roll.fill(c, t); err != nil {
+			if err := p.roll.fill(ctx, s, c, t); err != nil {
 				return err
 			}
-		}
-		if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
-			return usagef("use --emergency without --rollout, and --replace with it")
-		}
-		if err := p.roll.onlyWithRollout(c); err != nil {
-			return err
 		}
 		return fn(ctx, s, t, cfg)
 	})
 }
 
-// fill takes over what the rollout block of the settings says and no flag does. The block
-// means a rollout, unless --rollout=false.
-func (r *strategyFlags) fill(c *cobra.Command, t target) error {
-	if t.rollout == nil || c.Flags().Changed("rollout") && !r.rollout {
+// fill takes over what the key .rollout.json of the tree in use says and no flag does.
+// The key means a rollout, unless --rollout=false. Of a damaged tree the flag must say
+// which: all hosts at once is no default for a tree that may ask for a rollout.
+func (r *strategyFlags) fill(ctx context.Context, s *session.Session, c *cobra.Command, t target) error {
+	said := c.Flags().Changed("rollout")
+	if said && !r.rollout {
 		return nil
 	}
-	r.implied = !r.rollout
+	data, _, err := config.Lookup(ctx, s, t.path, config.RolloutKey)
+	switch {
+	case errors.Is(err, config.ErrNoKey), errors.Is(err, config.ErrNotReady), said && errors.Is(err, config.ErrDamaged):
+		return nil
+	case err != nil:
+		return err
+	}
 	r.rollout = true
-	for name, value := range t.rollout.Flags {
-		if f := c.Flags().Lookup(name); !f.Changed {
-			if err := f.Value.Set(value); err != nil {
-				return fmt.Errorf("rollout of config %s: %s: %w", t.name, name, err)
-			}
-		}
+	if err := r.defaults(c.Flags(), data); err != nil {
+		return fail(exitFailed, fmt.Errorf("%s in use: %w", t.name, err), "publish a better one with --rollout=false")
 	}
 	return nil
 }
 
-// onlyWithRollout rejects the flags of a strategy without a rollout. A user who
-// sets them does not want all hosts to change at once.
-func (r *strategyFlags) onlyWithRollout(c *cobra.Command) error {
-	if r.rollout {
+// defaults sets the flags that are not given to what data says, which is the content of
+// a key .rollout.json: an object with the names of the flags, with or without
+// underscores.
+func (r *strategyFlags) defaults(f *pflag.FlagSet, data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var values map[string]any
+	if err := d.Decode(&values); err != nil {
+		return fmt.Errorf("%s: %w", config.RolloutKey, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		flag := strings.ReplaceAll(name, "_", "-")
+		switch {
+		case name == "bake_check":
+			return fmt.Errorf("%s: bake_check belongs into the settings of the agents: what hosts run does not come from ZooKeeper", config.RolloutKey)
+		case !strategyFlag(flag):
+			return fmt.Errorf("%s: %q is no flag of rollouts", config.RolloutKey, name)
+		case f.Changed(flag):
+			continue
+		}
+		if err := f.Lookup(flag).Value.Set(fmt.Sprint(values[name])); err != nil {
+			return fmt.Errorf("%s: %s: %w", config.RolloutKey, name, err)
+		}
+	}
+	_, err := r.rolloutConfig()
+	return err
+}
+
+// checkDefaults rejects a tree whose key .rollout.json is not valid.
+func checkDefaults(keys map[string][]byte) error {
+	data, ok := keys[config.RolloutKey]
+	if !ok {
 		return nil
 	}
-	var err error
+	var r strategyFlags
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	r.add(f)
+	return fail(exitFailed, r.defaults(f, data))
+}
+
+// check rejects values that no rollout can have, and the flags of a strategy without
+// --rollout. A user who sets them does not want all hosts to change at once.
+func (r *strategyFlags) check(c *cobra.Command) error {
+	_, err := r.rolloutConfig()
+	if r.rollout {
+		return err
+	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && (strategyFlag(f.Name) || f.Name == "detach") {
 			err = usagef("--%s needs --rollout: without it all hosts change at once", f.Name)
@@ -101,6 +149,9 @@ func refusePipeline(ctx context.Context, s *session.Session, t target, p *pipeli
 
 // sendPipeline publishes in the way that the flags choose.
 func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target, cfg fleet.PublishConfig, p *pipeline) error {
+	if err := checkDefaults(cfg.Keys); err != nil {
+		return err
+	}
 	if p.roll.rollout {
 		how, err := p.roll.rolloutConfig()
 		if err != nil {
@@ -108,10 +159,7 @@ func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target,
 		}
 		how.Replace, cfg.Author = p.replace, userName()
 		proposed, err := fleet.PublishByRollout(ctx, s, cfg, how)
-		if !p.roll.implied || !errors.Is(err, config.ErrNotReady) {
-			return afterProposal(ctx, g, s, t, &p.roll, proposed, err)
-		}
-		g.Say("%s: no rollout, for nothing is published yet and no agent could vote", t.name)
+		return afterProposal(ctx, g, s, t, &p.roll, proposed, err)
 	}
 	if p.emergency {
 		if err := confirmName(ctx, g, s, t); err != nil {
@@ -188,7 +236,7 @@ func afterProposal(ctx context.Context, g *globals, s *session.Session, t target
 	}
 	g.Say("%s: proposed v%d as %s to %s%s", t.name, p.Version, p.Rollout, term.Count(p.Hosts, "agent"), besides(p.Maintenance))
 	if roll.detach {
-		g.Say("it goes on by itself: \"zkagent rollout watch %s\" attaches", t.name)
+		g.Say("it continues by itself: \"zkagent rollout watch %s\" attaches", t.name)
 		return g.PrintResult("proposed", map[string]any{"rollout": p.Rollout, "version": p.Version}, "%s\n", p.Rollout)
 	}
 	return followRollout(ctx, g, s, t, p.Rollout)
@@ -197,7 +245,6 @@ func afterProposal(ctx context.Context, g *globals, s *session.Session, t target
 // strategyFlags say how a version reaches the hosts.
 type strategyFlags struct {
 	rollout     bool
-	implied     bool // by the settings
 	parallel    string
 	canary      string
 	bake        time.Duration
@@ -215,13 +262,13 @@ func (r *strategyFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&r.parallel, "parallel", "10%", "how many hosts change at a time: a number, or a share of the subscribers")
 	f.StringVar(&r.canary, "canary", "", "hosts that go first: a number, or their ids separated by commas (default 1 with more than one host)")
 	f.DurationVar(&r.bake, "bake", fleet.DefaultBake, "how long to watch the canaries before the other hosts change")
-	f.DurationVar(&r.pause, "pause", 0, "how long a host blocks the next one after it has changed; more gives time to notice a fault")
+	f.DurationVar(&r.pause, "pause", 0, "how long to wait after each host, so that you can notice a fault (default: not at all)")
 	f.IntVar(&r.maxFailures, "max-failures", 1, "halt when this many hosts have failed; 1 halts at the first")
 	f.DurationVar(&r.voteTimeout, "vote-timeout", fleet.DefaultVoteTimeout, "how long to wait for the votes of all hosts")
-	f.StringVar(&r.absent, "absent", fleet.AbsentAbort, "what a missing vote does: abort refuses the version, skip continues without the host")
-	f.DurationVar(&r.grace, "grace", fleet.DefaultGrace, "how long a host that has started may be disconnected before the rollout halts")
-	f.StringVar(&r.gate, "gate", "", "path of a group; the rollout pauses while the group has lost more than one member")
-	f.BoolVar(&r.detach, "detach", false, "propose the version and exit; \"zkagent rollout watch NAME\" shows the progress")
+	f.StringVar(&r.absent, "absent", fleet.AbsentAbort, "effect of a missing vote: abort refuses the version, skip continues without the host")
+	f.DurationVar(&r.grace, "grace", fleet.DefaultGrace, "halt when a host that has started is disconnected for longer than this")
+	f.StringVar(&r.gate, "gate", "", "path of a group; the rollout pauses while the group has lost more than one member (default: no group)")
+	f.BoolVar(&r.detach, "detach", false, "propose the version and exit; \"zkagent rollout watch NAME\" shows the progress, as this command does by default")
 }
 
 func (r *strategyFlags) rolloutConfig() (fleet.RolloutConfig, error) {

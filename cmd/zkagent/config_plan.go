@@ -32,21 +32,24 @@ func newConfigPlanCommand(g *globals) *cobra.Command {
 	var roll strategyFlags
 	var exitCode, ask bool
 	c := &cobra.Command{
-		Use: "plan DIR|FILE NAME|PATH", Short: "Show what a publish would do, and the command that does exactly that",
+		Use: "plan DIR|FILE NAME|PATH", Short: "Show the changes that a publish would make, and the command for exactly these",
 		Long: `Show what a publish would change, on how many hosts, and the command that
 publishes exactly this: it is refused when somebody else publishes in between.
-With --rollout, or a flag of one, it says how the version would reach the hosts.
-Nothing is written. A version that publish would refuse is refused here, with the
-same exit code.
+With --rollout, or a flag of one, it shows how the version would reach the hosts.
+The command writes nothing. It refuses a version that publish would refuse, with
+the same exit code.
 
 With --fleet every subscribed agent renders and checks the version with its own
-data, as for a vote, and says which files would change there. A table shows these
+data, as for a vote, and reports which files would change there. A table shows these
 files, the hosts that refuse and why, and the hosts that do not answer. No host
-uses the version. A frozen config can be planned, too. A publish or a rollout ends
+uses the version. This works for a frozen config, too. A publish or a rollout ends
 the plan.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, name := sourceAndTarget(args)
+			if err := rolloutPlan(c, &roll).check(c); err != nil {
+				return err
+			}
 			differs := false
 			if ask {
 				g.bound = 0 // It waits for the hosts.
@@ -56,8 +59,8 @@ the plan.`,
 				if err != nil {
 					return err
 				}
-				plan.roll = rolloutPlan(c, &roll)
-				if err := roll.fill(c, t); err != nil {
+				plan.roll = &roll
+				if err := roll.fill(ctx, s, c, t); err != nil {
 					return err
 				}
 				differs = len(plan.Changes) > 0
@@ -79,9 +82,9 @@ the plan.`,
 		},
 	}
 	p.add(c)
-	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 when something would change, and with 70 for a failure")
-	c.Flags().BoolVar(&ask, "fleet", false, "ask every subscribed agent what the version would do there")
-	c.Flags().BoolVar(&roll.rollout, "rollout", false, "plan a rollout: say how the version would reach the hosts")
+	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 when something would change, and with 70 for a failure; by default a change exits with 0")
+	c.Flags().BoolVar(&ask, "fleet", false, "ask every subscribed agent which files would change there; by default only the keys are compared")
+	c.Flags().BoolVar(&roll.rollout, "rollout", false, "show how a rollout would reach the hosts; by default plan a publish to all hosts at once")
 	roll.add(c.Flags())
 	return c
 }
@@ -111,6 +114,9 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 		return nil, err
 	}
 	if cfg.Keys, err = config.ReadDir(dir); err != nil {
+		return nil, err
+	}
+	if err = checkDefaults(cfg.Keys); err != nil {
 		return nil, err
 	}
 	plan, err := fleet.NewPlan(ctx, s, cfg)
@@ -196,7 +202,7 @@ func (p *planned) refused(t target) error {
 	}
 	if n := len(p.fleet.Unchecked); n > 0 {
 		return fail(exitFailed, fmt.Errorf("%d of %s did not run their checks", n, term.Count(p.fleet.Hosts, "host")),
-			"there the check runs after the swap; \"zkagent doctor\" on the host says why no preview is possible")
+			"there the check runs after the swap; \"zkagent doctor\" on the host shows why no preview is possible")
 	}
 	return nil
 }

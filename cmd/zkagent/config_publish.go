@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 func newConfigPublishCommand(g *globals) *cobra.Command {
@@ -18,14 +19,15 @@ func newConfigPublishCommand(g *globals) *cobra.Command {
 		Use: "publish DIR|FILE NAME|PATH", Short: "Publish a directory as a config: each file is a key",
 		Long: `Publish a directory as a config: each file is a key. The directory is the whole
 tree: a key without a file is removed. Agents see the new tree as a whole or
-not at all. "-" reads one key from standard input with --key.
+not at all. "-" reads one key from standard input with --key. If nothing differs,
+the command writes nothing, and needs no permission to write.
 
-With --rollout every subscribed agent renders and checks the version first, and
-says yes or no; then a few hosts change at a time. Without, all change at once. A
-rollout block in the settings of the config means --rollout, and has its flags.
+Without --rollout all hosts change at once. With it, every subscribed agent renders
+and checks the version first, and votes; then a few hosts change at a time. A key
+.rollout.json of the tree in use makes --rollout the default, and has its flags.
 
-While a rollout is open, every other publish is refused. --emergency publishes all
-the same, with the usual checks: it ends the rollout, and all hosts change at once.`,
+While a rollout is open, every other publish is refused. --emergency publishes
+anyway, after the usual checks: it ends the rollout, and all hosts change at once.`,
 		Args: cobra.ExactArgs(2),
 	}
 	var key string
@@ -91,7 +93,7 @@ func onTopOf(ctx context.Context, s *session.Session, t target, cfg *fleet.Publi
 
 func newConfigFinishCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "finish NAME|PATH", Short: "Declare the keys of an unfinished publish of a flat tree complete", Args: cobra.ExactArgs(1),
+		Use: "finish NAME|PATH", Short: "Mark the keys of an unfinished publish of a flat tree as complete", Args: cobra.ExactArgs(1),
 		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
 			r, err := fleet.Finish(ctx, s, fleet.PublishConfig{Path: t.path, Logger: g.logger()})
 			if err != nil {
@@ -113,7 +115,7 @@ func newConfigRollbackCommand(g *globals) *cobra.Command {
 rollout undo" does that at full width, and ends a rollout that is open.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := roll.onlyWithRollout(c); err != nil {
+			if err := roll.check(c); err != nil {
 				return err
 			}
 			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
@@ -132,7 +134,7 @@ rollout undo" does that at full width, and ends a rollout that is open.`,
 		},
 	}
 	c.Flags().Var(&to, "to", "the version to bring back (default: the one before)")
-	c.Flags().BoolVar(&roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time")
+	c.Flags().BoolVar(&roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time; by default all hosts change at once")
 	p.add(c)
 	roll.add(c.Flags())
 	return c
@@ -142,7 +144,7 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	var keep bool
 	c := &cobra.Command{
-		Use: "convert NAME|PATH", Short: "Give a flat tree versions", Args: cobra.ExactArgs(1),
+		Use: "convert NAME|PATH", Short: "Convert a flat tree to a versioned one", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				cfg.Layout = config.LayoutAuto
@@ -154,7 +156,7 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&keep, "keep", false, "leave the flat keys for programs that know only them")
+	c.Flags().BoolVar(&keep, "keep", false, "keep the flat keys for programs that read only them; by default they are deleted")
 	p.add(c)
 	return c
 }
@@ -162,27 +164,53 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 // newConfigExportCommand writes a tree to a directory or an archive.
 func newConfigExportCommand(g *globals) *cobra.Command {
 	var version versionFlag
+	var saved bool
 	c := &cobra.Command{
 		Use: "export NAME|PATH [DIR]", Short: "Write a config into a new directory, or as a tar archive to standard output", Args: cobra.RangeArgs(1, 2),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, args []string) error {
-			tree, err := readTree(ctx, s, t, int64(version))
-			if err != nil {
-				return err
-			}
-			if len(args) == 2 {
-				if err = config.WriteDir(args[1], tree); err == nil {
-					g.Say("%s: wrote %s of %s into %s", t.name, term.Count(tree.Len(), "key"), generation(tree.Layout, tree.Generation), args[1])
+		RunE: func(c *cobra.Command, args []string) error {
+			if saved {
+				_, conf, err := g.zkConfig()
+				if err != nil {
+					return err
 				}
-				return err
+				t, err := targetOf(conf, args[0])
+				if err != nil {
+					return err
+				}
+				tree, _, err := savedTree(conf, t)
+				if err != nil {
+					return err
+				}
+				return exportTree(g, t, tree, args[1:])
 			}
-			if term.IsTerminal(g.Out) {
-				return usagef("an archive is not written to a terminal; name a directory, or redirect")
-			}
-			return config.WriteTar(g.Out, tree)
-		}),
+			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
+				tree, err := readTree(ctx, s, t, int64(version))
+				if err != nil {
+					return err
+				}
+				return exportTree(g, t, tree, args[1:])
+			})
+		},
 	}
 	c.Flags().Var(&version, "version", "an older version instead of the one in use")
+	c.Flags().BoolVar(&saved, "saved", false, "the tree that the agent of this host used last, from the view that it saved; ZooKeeper is not asked")
+	c.MarkFlagsMutuallyExclusive("version", "saved")
 	return c
+}
+
+// exportTree writes into the directory that is named, or to standard output.
+func exportTree(g *globals, t target, tree *view.Tree, dir []string) error {
+	if len(dir) == 1 {
+		err := config.WriteDir(dir[0], tree)
+		if err == nil {
+			g.Say("%s: wrote %s of %s into %s", t.name, term.Count(tree.Len(), "key"), generation(tree.Layout, tree.Generation), dir[0])
+		}
+		return err
+	}
+	if term.IsTerminal(g.Out) {
+		return usagef("an archive is not written to a terminal; name a directory, or redirect")
+	}
+	return config.WriteTar(g.Out, tree)
 }
 
 func newConfigImportCommand(g *globals) *cobra.Command {

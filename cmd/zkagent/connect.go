@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -140,19 +141,6 @@ func (g *globals) overrideZK(c *session.Config) error {
 	return nil
 }
 
-// connect opens a session for one command. The caller closes it.
-func (g *globals) connect(ctx context.Context) (*session.Session, *agent.Config, error) {
-	c, conf, err := g.zkConfig()
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := g.reach(ctx, c, cmp.Or(g.timeout, connectTimeout), func(ctx context.Context) (*session.Session, error) { return session.Dial(ctx, c) })
-	if err != nil && s != nil {
-		_ = s.Close() // report the error of the chroot
-	}
-	return s, conf, err
-}
-
 // reach waits for a session, within a limit, and says so. An error may come with a session
 // whose chroot does not exist.
 func (g *globals) reach(ctx context.Context, c session.Config, limit time.Duration, open func(context.Context) (*session.Session, error)) (*session.Session, error) {
@@ -167,7 +155,9 @@ func (g *globals) reach(ctx context.Context, c session.Config, limit time.Durati
 	case errors.Is(err, session.ErrAuthFailed), isSignal(context.Cause(ctx)):
 		return nil, err
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		err = dns
+	} else if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // the cause without the address, which the message has
 	}
 	return nil, fail(exitUnavailable, fmt.Errorf("cannot reach ZooKeeper at %s: %w (gave up after %s)", servers, err, limit),
@@ -177,19 +167,46 @@ func (g *globals) reach(ctx context.Context, c session.Config, limit time.Durati
 // withSession runs fn with a session and closes it afterwards. The context of fn has
 // the time limit of the command; the one outside has none.
 func (g *globals) withSession(ctx context.Context, fn func(context.Context, *session.Session, *agent.Config) error) error {
-	s, conf, err := g.connect(ctx)
+	c, conf, err := g.zkConfig()
 	if err != nil {
+		return err
+	}
+	return g.inSession(ctx, c, func(ctx context.Context, s *session.Session) error { return fn(ctx, s, conf) })
+}
+
+// inSession is withSession for a command that has loaded its settings.
+func (g *globals) inSession(ctx context.Context, c session.Config, fn func(context.Context, *session.Session) error) error {
+	s, err := g.reach(ctx, c, cmp.Or(g.timeout, connectTimeout), func(ctx context.Context) (*session.Session, error) { return session.Dial(ctx, c) })
+	if err != nil {
+		if s != nil {
+			_ = s.Close() // report the error of the chroot
+		}
 		return err
 	}
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
-	return cmp.Or(fn(ctx, s, conf), s.Close())
+	return cmp.Or(fn(ctx, s), s.Close())
 }
 
 // awaiting says what the command waits for, unless the returned function is called
 // within a second.
-func (g *globals) awaiting(format string, args ...any) func() bool {
-	return time.AfterFunc(time.Second, func() { g.Say(format, args...) }).Stop
+func (g *globals) awaiting(format string, args ...any) func() {
+	return later(time.Second, func() { g.Say(format, args...) })
+}
+
+// later calls fn after a time, unless the returned function is called before. That one
+// waits for an fn that runs: two of them must not print at once.
+func later(d time.Duration, fn func()) func() {
+	done := make(chan struct{})
+	timer := time.AfterFunc(d, func() {
+		defer close(done)
+		fn()
+	})
+	return sync.OnceFunc(func() {
+		if !timer.Stop() {
+			<-done
+		}
+	})
 }
 
 // oneShot bounds a command that does not wait for others. It ends the command when
@@ -201,7 +218,7 @@ const oneShot = 30 * time.Second
 var waits = []string{
 	"run", "dev", "events", "hooks run", "reload", "leave", "upgrade", "lock", "elect", "barrier", "queue", "txn", "watch", "haproxy",
 	"config publish", "config edit", "config rollback", "config import", "config export", "config convert", "config gc", "config plan",
-	"rollout watch", "rollout retry", "rollout undo", "rollout rollback",
+	"rollout watch", "rollout retry", "rollout undo",
 }
 
 // waitsForOthers reports whether the command is one of waits, or below one.

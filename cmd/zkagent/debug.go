@@ -35,16 +35,15 @@ const maxDebugFile = 8 << 20
 func newDebugCommand(g *globals) *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use: "debug", Short: "Collect what a bug report needs, without secrets",
+		Use: "debug", Short: "Collect the data that a bug report needs, without secrets",
 		Long: `Gather status, events, metrics, stacks, the settings and the findings of
-"zkagent doctor" in one archive. Secrets are taken out: what the settings use as
-credentials, wherever it stands, and everything that looks like a password, a
-token or a key. Data from ZooKeeper and rendered files are not part of it. Look
-at the archive before you give it away.`,
+"zkagent doctor" in one archive. The command removes secrets: the credentials of the
+settings, and everything that looks like a password, a token or a key. The archive
+has no data from ZooKeeper and no rendered files. Look at it before you share it.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return writeDebugBundle(c.Context(), g, out) },
 	}
-	c.Flags().StringVar(&out, "file", "", "file to write (default zkagent-debug-TIME.tar.gz here; - for standard output)")
+	c.Flags().StringVar(&out, "file", "", "file to write; - is standard output (default: zkagent-debug-TIME.tar.gz in this directory)")
 	return c
 }
 
@@ -186,7 +185,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	var noWrite bool
 	c := &cobra.Command{
 		Use: "doctor", Short: "Find out why the agent does not work on this host",
-		Long: `Look at everything that the agent needs: the settings, each server of the
+		Long: `Check everything that the agent needs: the settings, each server of the
 ensemble with its latency, permissions in ZooKeeper, the clock, the files to be
 written, the programs to be run, systemd and polkit. Run it as the user of the
 agent, for example: runuser -u zkagent -- zkagent doctor. To measure the clock

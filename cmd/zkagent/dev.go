@@ -30,20 +30,18 @@ func newDevCommand(g *globals) *cobra.Command {
 	var o devFlags
 	c := &cobra.Command{
 		Use: "dev [DIR|FILE]...", Short: "Try settings with a ZooKeeper in memory",
-		Long: `Start a ZooKeeper in memory on loopback, fill it from the directory "seed" beside
-the settings, and run the agent on them. What happens is shown as it happens:
-members, leaders, hooks, and the difference of every file. Settings and templates
-are read again when they are edited. Any ZooKeeper client can connect.
+		Long: `Start a ZooKeeper in memory on loopback, and run an agent with your settings on it.
+Without an argument, run a built-in example and explain each step.
 
-It is not for production: all data are gone at the end. Nothing of this host is
-touched: rendered files go below a directory of their own unless --in-place is
-given, and commands of hooks and reloads are shown and not run unless --hooks run
-is given. Checks are run. If nothing listens where the checks of a service look, a
-stand-in answers.
+The command prints members, leaders, hooks and the difference of every file as they
+change. It fills the ZooKeeper from the directory "seed" next to the settings, and
+reads settings and templates again when you edit them. Any ZooKeeper client can
+connect. With --hosts 3 three agents run, as on three hosts.
 
-With --hosts 3 three agents run, as on three hosts: to try votes and rollouts.
-
-Without an argument a built-in example is run, and explained.`,
+All data are gone at the end. The command changes nothing on this host: it writes
+rendered files below a new directory unless you give --in-place, and only prints the
+commands of hooks and reloads unless you give --hooks run. It runs checks. If no
+service listens at the address of a health check, a stand-in answers.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if g.IsJSON() {
 				return usagef("dev talks to people: --output %s is not possible", g.Format)
@@ -58,17 +56,17 @@ Without an argument a built-in example is run, and explained.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.Listen, "listen", devListen, "where the server listens; port 0 takes a free one")
-	f.StringArrayVar(&o.members, "members", nil, "simulate members, as in web=5: name of a group block, or path of a group")
-	f.DurationVar(&o.Churn, "churn", 0, "replace a simulated member by another again and again, after this time")
-	f.StringVar(&o.outage, "outage", "", "take the server down again and again, as in 30s/5m: for 30s every 5m")
-	f.DurationVar(&o.ExitAfter, "exit-after", 0, "end after this time (a story that runs is shown to its end)")
-	f.StringVar(&o.hooks, "hooks", "", "run or print the commands of hooks and reloads (default print; run for the built-in example)")
+	f.StringVar(&o.Listen, "listen", devListen, "address of the ZooKeeper server; port 0 takes a free port")
+	f.StringArrayVar(&o.members, "members", nil, "simulate members, as in web=5, where web is a group block or the path of a group; may be given more than once")
+	f.DurationVar(&o.Churn, "churn", 0, "replace one simulated member by another each time this time has passed (default: never)")
+	f.StringVar(&o.outage, "outage", "", "stop the server again and again, as in 30s/5m: for 30s every 5m (default: never)")
+	f.DurationVar(&o.ExitAfter, "exit-after", 0, "end after this time, but not before the story has ended (default: at Ctrl-C)")
+	f.StringVar(&o.hooks, "hooks", "", "run or print the commands of hooks and reloads (default: run for the built-in example, otherwise print)")
 	f.StringVar(&o.ServerVersion, "zk-version", dev.DefaultZooKeeper, "ZooKeeper version to emulate, as in 3.9")
-	f.BoolVar(&o.InPlace, "in-place", false, "write the files where the settings say")
-	f.BoolVar(&o.StandIn, "stand-in", true, "answer for the services of the settings that nothing answers for, on free ports")
-	f.IntVar(&o.Hosts, "hosts", 1, "number of agents to run, each as a separate host")
-	f.BoolVar(&o.Story, "story", false, "show step by step what the agent does")
+	f.BoolVar(&o.InPlace, "in-place", false, "write the files where the settings say; by default below a new directory, so that nothing here changes")
+	f.BoolVar(&o.StandIn, "stand-in", true, "answer the health checks of services that do not run here")
+	f.IntVar(&o.Hosts, "hosts", 1, "number of agents to run, each as a host; more than one to try votes and rollouts")
+	f.BoolVar(&o.Story, "story", false, "explain each step of the agent (default: with the built-in example)")
 	return c
 }
 

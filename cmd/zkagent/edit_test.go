@@ -133,7 +133,7 @@ func TestEdit_TerminalNo(t *testing.T) {
 		"no":          {"n\n", 1, "error: not confirmed, nothing was published\n"},
 		"enter":       {"\n", 1, "error: not confirmed, nothing was published\n"},
 		"end":         {"\x04", 1, "error: not confirmed, nothing was published\n"},
-		"interrupted": {"\x03", 130, "what you edited is kept in "},
+		"interrupted": {"\x03", 130, "your edit is kept in "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +141,7 @@ func TestEdit_TerminalNo(t *testing.T) {
 			x := d.edit()
 			x.await("publish this? [y/N] ")
 			x.send(c.keys)
-			if out := plain(x.end(c.code)); !strings.Contains(out, c.want) || !strings.Contains(out, "what you edited is kept in ") {
+			if out := plain(x.end(c.code)); !strings.Contains(out, c.want) || !strings.Contains(out, "your edit is kept in ") {
 				t.Errorf("got\n%s", out)
 			}
 			d.inUse(1, "10s")
@@ -183,7 +183,7 @@ func TestEdit_TerminalMeanwhile(t *testing.T) {
 	d.publish("20s")
 	x.send("y\n")
 	out := plain(x.end(75))
-	shows(t, out, "version 1 was expected, 2 is in use\n", "hint: another publisher was faster", "what you edited is kept in ")
+	shows(t, out, "version 1 was expected, 2 is in use\n", "hint: another publisher was faster", "your edit is kept in ")
 	d.inUse(2, "20s")
 	d.kept("30s")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,13 +35,13 @@ func newElectCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "elect [flags] NAME [-- CMD [ARG...]]",
 		Short: "Run a command while leading, or show who leads",
-		Long: `Take part in an election and run a command once this candidate leads. The
-command is ended when the leadership is lost, before another can begin, and
-the exit code then is 76. When the command ends, the candidate resigns and zkagent
-ends with the same exit code. The command's environment has ZKAGENT_FENCE, the term.
+		Long: `Take part in an election and run a command once this candidate leads. When the
+command ends, the candidate resigns, and zkagent exits with the same code. When
+the leadership is lost, zkagent ends the command before another candidate can
+lead, and exits with 76. $ZKAGENT_FENCE is the term, for the command.
 
-With --observe the command takes no part: it prints the leader at each change, or
-once with --once. NAME is an election of the settings, a znode path, or a name
+With --observe or --once, zkagent is not a candidate and only prints the leader.
+NAME is an election of the settings, a znode path, or a name
 below ` + electionsRoot + `.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -67,15 +68,15 @@ below ` + electionsRoot + `.`,
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&o.observe, "observe", false, "show who leads, without being a candidate")
-	f.BoolVar(&o.once, "once", false, "print the present leader and exit")
-	f.DurationVar(&o.joinDelay, "join-delay", 0, "join this much later, so that other hosts lead first; no leader is replaced")
-	f.StringVar(&o.id, "id", "", "what our candidate says it is (default host:pid)")
-	f.StringVar(&o.describe, "describe", "", "a text for --list behind host:pid, such as what the command does; excludes --id")
-	f.StringVar(&o.dialect, "dialect", "curator", "layout: curator, curator-selector or kazoo")
+	f.BoolVar(&o.observe, "observe", false, "print the leader at each change, without being a candidate")
+	f.BoolVar(&o.once, "once", false, "print the current leader and exit, without being a candidate")
+	f.DurationVar(&o.joinDelay, "join-delay", 0, "wait this long before joining, so that other hosts lead first (default: not at all); no leader is replaced")
+	f.StringVar(&o.id, "id", "", "name of this candidate, which the other hosts see (default host:pid)")
+	f.StringVar(&o.describe, "describe", "", "a text for --list after host:pid, such as the purpose of the command (default: none); excludes --id")
+	f.StringVar(&o.dialect, "dialect", "curator", "layout of the znodes: curator, curator-selector or kazoo; all candidates must use the same one")
 	o.flags(f, "fail at once when another leads", "fail when not elected in this time")
-	f.BoolVar(&o.list, "list", false, "show who leads and who stands in line, and end")
-	f.DurationVar(&o.killAfter, "kill-after", killAfter, "time between a signal that asks the command to end and KILL")
+	f.BoolVar(&o.list, "list", false, "print the leader and the candidates in line, and exit")
+	f.DurationVar(&o.killAfter, "kill-after", killAfter, "how long the command may take to end after TERM before it gets KILL")
 	return c
 }
 
@@ -97,9 +98,7 @@ func runElection(ctx context.Context, g *globals, name string, command []string,
 				return fail(exitTemporary, fmt.Errorf("election %s: another candidate leads", path), "\"zkagent elect --once "+path+"\" shows who leads")
 			}
 		}
-		if o.id == "" {
-			o.id = string(contenderData(o.describe))
-		}
+		o.id = cmp.Or(o.id, string(contenderData(o.describe)))
 		wait, cancel := o.attempt(wait)
 		defer cancel()
 		return leadElection(ctx, wait, g, s, path, dialect, command, o)

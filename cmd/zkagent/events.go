@@ -24,11 +24,10 @@ func newEventsCommand(g *globals) *cobra.Command {
 	var since string
 	var subject string
 	c := &cobra.Command{
-		Use: "events", Short: "Show what the agent did lately",
-		Long: `Show what the agent did lately: the last 500 events of the running process, and
-the last 200 orders, those to previous processes included. With --follow new ones
-are shown as they come, also after a restart of the agent. With --json each event is
-a line of its own: a stream, also without --follow.`,
+		Use: "events", Short: "Show the latest events of the agent",
+		Long: `Print the last 500 events of the running agent, and the last 200 orders that it or
+its previous processes received. With --follow, print new events as they come, also
+after a restart of the agent. With --json each event is one line.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			from, err := moment(since, time.Now())
@@ -42,9 +41,9 @@ a line of its own: a stream, also without --follow.`,
 			})
 		},
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new events")
-	c.Flags().StringVar(&since, "since", "", "only events since then: a duration such as 1h, or a time such as 2026-01-02T15:04:05Z")
-	c.Flags().StringVar(&subject, "template", "", "only events about this template, service, hook ...")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "print new events as they come, until Ctrl-C")
+	c.Flags().StringVar(&since, "since", "", "only events since then: a duration such as 1h, or a time such as 2026-01-02T15:04:05Z (default: all)")
+	c.Flags().StringVar(&subject, "template", "", "only events about this template, service or hook (default: all)")
 	return c
 }
 

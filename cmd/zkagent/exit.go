@@ -27,7 +27,7 @@ const (
 	exitUnavailable = 69 // ZooKeeper or the agent's socket cannot be reached
 	exitSoftware    = 70 // failed, where 1 means a difference
 	exitTemporary   = 75 // not obtained in time, or another version is in use
-	exitLost        = 76 // what was held was lost while the command ran
+	exitLost        = 76 // the lock, leadership or item was lost while the command ran
 	exitPermission  = 77 // ACL, socket mode, file mode
 	exitConfig      = 78 // the settings are invalid
 	exitSignal      = 128
@@ -122,6 +122,9 @@ func (g *globals) here(text string) string {
 	}
 	where := strings.Join(words, " ")
 	return quotedCommand.ReplaceAllStringFunc(text, func(command string) string {
+		if strings.HasSuffix(command, ` --help"`) {
+			return command
+		}
 		command, own, dashes := strings.Cut(strings.Trim(command, `"`), " -- ")
 		if dashes {
 			own = " -- " + own
@@ -140,7 +143,7 @@ type class struct {
 var classes = []class{
 	{session.ErrNoServer, exitUnavailable, "is ZooKeeper running at that address? \"zkagent doctor\" asks each server"},
 	{session.ErrAuthFailed, exitPermission, "check the auth block of the settings, or $ZKAGENT_AUTH"},
-	{session.ErrNoAuth, exitPermission, "the znode's ACL does not allow it; give credentials by an auth block or $ZKAGENT_AUTH"},
+	{session.ErrNoAuth, exitPermission, "give credentials by an auth block of the settings or $ZKAGENT_AUTH; \"zkagent zk whoami PATH\" shows your permissions"},
 	{session.ErrExpired, exitUnavailable, "the session ended while the command ran; try again"},
 	{session.ErrUnknown, exitFailed, "the reply was lost, so it may have happened or not; look before trying again"},
 	{session.ErrBadPath, exitUsage, "znode paths are absolute, as in /services/web"},
@@ -191,7 +194,7 @@ var exitCodes = []exitCode{
 	{exitUnavailable, "unavailable", "ZooKeeper or the agent's socket cannot be reached", "No server answered in time, the session expired meanwhile, or no agent runs on this host."},
 	{exitSoftware, "failed", "failed, where 1 means a difference", "Failures of commands that were given `--exit-code`."},
 	{exitTemporary, "not_obtained", "not obtained in time, or another version is in use", "A lock, barrier or queue item was not obtained; `--check-version` did not match. Trying again later makes sense."},
-	{exitLost, "lost", "what was held was lost while the command ran", "`lock` and `elect`: the session or the znode was lost; the command was ended before another could begin."},
-	{exitPermission, "permission", "not permitted: ACL, socket mode, file mode", "An ACL of ZooKeeper, the mode of the agent's socket, or of a file."},
-	{exitConfig, "invalid_settings", "the settings are invalid", "Of every command that reads settings, `validate` and `run` included. The unit has `RestartPreventExitStatus=78`, so that systemd does not start an agent again and again that cannot start."},
+	{exitLost, "lost", "the lock, leadership or item was lost while the command ran", "`lock` and `elect`: the session or the znode was lost. zkagent ended the command before another could begin."},
+	{exitPermission, "permission", "not permitted: ACL, socket mode, file mode", "An ACL of ZooKeeper, the mode of the agent's socket or of a file does not allow it."},
+	{exitConfig, "invalid_settings", "the settings are invalid", "Every command that reads settings. The unit has `RestartPreventExitStatus=78`, so that systemd does not restart an agent that cannot start."},
 }

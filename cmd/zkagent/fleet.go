@@ -23,16 +23,15 @@ import (
 func newFleetCommand(g *globals) *cobra.Command {
 	var watch, services bool
 	c := &cobra.Command{
-		Use: "fleet [NAME|PATH]...", Short: "List all hosts: health, version, what is wrong; with configs, who uses which version",
-		Long: `List every host of the fleet, the worst first: those whose agent runs, from
-what each says of itself in ZooKeeper, and those that were lost or stopped in
-the last seven days. With names or paths of configs, list the subscribers of
-those: the version that each host has accepted, a newer one that it knows, and
-the version that its files use.
+		Use: "fleet [NAME|PATH]...", Short: "List all hosts: health, version, problems; with configs, the version of each host",
+		Long: `List every host of the fleet, the worst first: those whose agent runs, and those
+that were lost or stopped in the last seven days. Each agent reports its state in
+ZooKeeper. With names or paths of configs, list their subscribers: the version that
+each host has accepted, a newer one that it knows, and the version of its files.
 
-Health is one of: lost (its session ended without a stop), failing (something
-that is wanted is not in place), degraded (it serves, and something is held or
-kept), maintenance, stopped, ok.`,
+Health is one of: lost (its session ended without a stop), failing (something in
+its settings is not in place), degraded (it works with old members or files),
+maintenance, stopped, ok.`,
 		Example: `  zkagent fleet
   zkagent fleet --watch
   zkagent fleet site
@@ -55,8 +54,8 @@ kept), maintenance, stopped, ok.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds")
-	c.Flags().BoolVar(&services, "services", false, "list the services of all hosts, or those named: where each is down, since when and why")
+	c.Flags().BoolVar(&watch, "watch", false, "print the list again every two seconds, until Ctrl-C")
+	c.Flags().BoolVar(&services, "services", false, "list services instead of hosts, all or those named: where each is down, since when and why")
 	c.AddCommand(&cobra.Command{
 		Use: "forget HOST...", Short: "Forget hosts that were lost or stopped",
 		Long: `Forget hosts that are shown as lost or stopped. Agents forget them by
@@ -103,7 +102,7 @@ func showFleet(ctx context.Context, console *term.Console, s *session.Session, c
 			return err
 		}
 		for _, h := range halts {
-			console.Printf("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lets it go on)\n",
+			console.Printf("the rolling reload of %s is halted since %s: %s: %s (\"zkagent reload --clear-halt %s\" lifts the halt)\n",
 				h.Bundle, term.Age(h.Time), term.Printable(h.Host), term.Printable(h.Reason), h.Bundle)
 		}
 		return nil
@@ -133,7 +132,7 @@ func listServices(ctx context.Context, console *term.Console, s *session.Session
 	return err
 }
 
-// usesWord lists the files of a host by the version in use, the newest first.
+// usesWord lists the files of a host by the version in use, the latest first.
 func usesWord(r *fleet.Record) string {
 	const most = 3 // names for each version
 	names := map[int64][]string{}
@@ -167,7 +166,7 @@ type subscriberRow struct {
 	Agent  string `json:"agent"`
 	fleet.Subscription
 	Behind bool              `json:"behind"`          // another version than the one that ready names
-	Known  int64             `json:"known,omitempty"` // the newest version that the host has read
+	Known  int64             `json:"known,omitempty"` // the latest version that the host has read
 	Files  map[string]string `json:"files,omitempty"` // of the host: state@version in use
 	Health fleet.Health      `json:"health,omitempty"`
 

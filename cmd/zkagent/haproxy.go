@@ -51,9 +51,9 @@ znode of a group.`,
 			return followHAProxy(c.Context(), g, args[0], o)
 		},
 	}
-	c.Flags().StringVar(&o.backend.Socket, "socket", "", "path of HAProxy's stats socket, whose level is admin")
-	c.Flags().StringVar(&o.backend.Name, "backend", "", "name of the backend")
-	c.Flags().BoolVar(&o.once, "once", false, "apply the members once and end")
+	c.Flags().StringVar(&o.backend.Socket, "socket", "", "path of HAProxy's stats socket, which must have the level admin (required)")
+	c.Flags().StringVar(&o.backend.Name, "backend", "", "name of the backend in HAProxy's settings (required)")
+	c.Flags().BoolVar(&o.once, "once", false, "set the members once and exit; by default, follow the group")
 	return c
 }
 

@@ -89,7 +89,7 @@ func (k *fileHistory) paths() []string {
 	return slices.Compact(list)
 }
 
-// written returns the file as the n-th newest record wrote it.
+// written returns the file as the n-th latest record wrote it.
 func (k *fileHistory) written(path string, n int) (renderlog.File, error) {
 	have := 0
 	for _, r := range k.records {
@@ -102,7 +102,7 @@ func (k *fileHistory) written(path string, n int) (renderlog.File, error) {
 			}
 		}
 	}
-	return renderlog.File{}, fail(exitFailed, fmt.Errorf("%s@%d is not kept: there are %d", path, n, have), "\"zkagent history "+path+"\" shows what is kept; history_size says how much")
+	return renderlog.File{}, fail(exitFailed, fmt.Errorf("%s@%d is not kept: there are %d", path, n, have), "\"zkagent history "+path+"\" lists the kept ones; history_size sets how many")
 }
 
 type historyRow struct {
@@ -117,7 +117,7 @@ type historyRow struct {
 	Reload  string    `json:"reload,omitempty"`
 }
 
-// rows are the lines of history, newest first.
+// rows are the lines of history, latest first.
 func (k *fileHistory) rows() []historyRow {
 	rows := []historyRow{}
 	count := map[string]int{}
@@ -139,7 +139,7 @@ func (k *fileHistory) rows() []historyRow {
 
 func newHistoryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "history FILE|TEMPLATE", Short: "List the last contents of a file, and what changed them",
+		Use: "history FILE|TEMPLATE", Short: "List the last contents of a file, and the cause of each change",
 		Long: `List the last contents of a file: when each was written, what had changed in
 ZooKeeper, and how the apply ended. FILE@1 is the latest content that is kept,
 FILE@2 the one before: see "zkagent diff". The agent keeps them in its state
@@ -158,7 +158,7 @@ directory, up to history_size for each template.`,
 
 func printRenders(console *term.Console, rows []historyRow) error {
 	if len(rows) == 0 && !console.IsJSON() {
-		console.Say("nothing is recorded yet: the agent records what it writes")
+		console.Say("nothing is recorded yet: the agent records each file that it writes")
 	}
 	return term.PrintRows(console, "renders", rows, []string{"FILE", "WRITTEN", "VERSION", "BYTES", "BECAUSE OF", "RESULT"}, func(r historyRow) []string {
 		name, size, result := "-", "-", "ok"
@@ -227,7 +227,7 @@ func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 		return path, data, true, err
 	}
 	if n < 1 {
-		return "", nil, false, usagef("%s: the newest is %s@1", ref, name)
+		return "", nil, false, usagef("%s: the latest is %s@1", ref, name)
 	}
 	k, err := readHistory(g, name)
 	if err != nil {
@@ -241,7 +241,7 @@ func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 	}
 	f, err := k.written(path, n)
 	if err == nil && f.Dropped {
-		err = fail(exitFailed, fmt.Errorf("%s@%d had %d bytes: too many to keep", path, n, f.Size), "history_size says how much is kept")
+		err = fail(exitFailed, fmt.Errorf("%s@%d had %d bytes: too many to keep", path, n, f.Size), "history_size sets how much is kept")
 	}
 	return path, f.Data, !f.Gone, err
 }
@@ -258,7 +258,7 @@ type story struct {
 func newExplainCommand(g *globals) *cobra.Command {
 	var diffs int
 	c := &cobra.Command{
-		Use: "explain FILE|TEMPLATE [TEXT]", Short: "Explain a file: its state, what it waits for, its last renders",
+		Use: "explain FILE|TEMPLATE [TEXT]", Short: "Explain a file: its state, the data that it waits for, its last renders",
 		Long: `Explain a file: whether it is up to date, held back or not yet reloaded, and what
 it waits for. Then come the last ten times that it was written or refused: what
 had changed, and how the check and the reload ended. --diff N adds the last N
@@ -299,7 +299,7 @@ host, whether it is registered, flapping, held or down, since when and until whe
 			return nil
 		},
 	}
-	c.Flags().IntVar(&diffs, "diff", 0, "show the last N differences, too")
+	c.Flags().IntVar(&diffs, "diff", 0, "show the last N differences, too (default: none)")
 	return c
 }
 
@@ -341,8 +341,8 @@ func printStory(console *term.Console, s *story) {
 		if st.Error != "" {
 			console.Printf("  %s\n", term.Printable(strings.TrimSpace(st.Stage+" "+st.Error)))
 		}
-		if st.Owed {
-			console.Printf("  a reload is owed, for %s\n", term.Age(st.OwedSince))
+		if st.PendingReload {
+			console.Printf("  a reload is pending, for %s\n", term.Age(st.PendingSince))
 		}
 		if r := st.LastReload; r != nil {
 			console.Printf("  last reload: exit %d after %s, %s ago\n", r.Code, term.Short(time.Duration(r.Took)), term.Age(r.At))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ type importOptions struct {
 	dir          string
 	templates    []string
 	data, golden string
+	with         string
 }
 
 func newImportCommand(g *globals) *cobra.Command {
@@ -51,14 +53,20 @@ consul-template are given by --template, and need no file.
 
 --verify DATA --golden DIR renders each template with the data of a file, as
 "zkagent test" has them, and compares it with what the other program rendered
-from the same data: DIR/etc/a.conf, or DIR/a.conf, for /etc/a.conf.`,
+from the same data: DIR/etc/a.conf, or DIR/a.conf, for /etc/a.conf. For confd and
+consul-template --with PROGRAM in place of --golden runs that program on this
+host with the same data. It runs without its commands and with an empty
+environment, and writes only into a temporary directory.`,
 		Args: cobra.RangeArgs(1, 2), ValidArgs: kinds,
 		RunE: func(c *cobra.Command, args []string) error {
 			if !slices.Contains(kinds, args[0]) {
 				return usagef("import knows %s, not %q", strings.Join(kinds, ", "), args[0])
 			}
-			if (o.data == "") != (o.golden == "") {
-				return usagef("--verify and --golden belong together: the data, and the files that the other program rendered from them")
+			if (o.data == "") != (o.golden+o.with == "") || o.golden != "" && o.with != "" {
+				return usagef("--verify needs one of --golden and --with: the files that the other program rendered from the data, or the program")
+			}
+			if o.with != "" && args[0] != "confd" && args[0] != "consul-template" {
+				return usagef("--with runs confd and consul-template; for %s render the data with it and name the directory of its files with --golden", args[0])
 			}
 			if len(o.templates) > 0 && args[0] != "consul-template" {
 				return usagef("--template is for consul-template")
@@ -69,9 +77,10 @@ from the same data: DIR/etc/a.conf, or DIR/a.conf, for /etc/a.conf.`,
 			return importFrom(c.Context(), &g.Console, args[0], args[1:], o)
 		},
 	}
-	c.Flags().StringVar(&o.dir, "dir", "", "write files into this directory instead of printing")
-	c.Flags().StringVar(&o.data, "verify", "", "compare what is rendered from the data of this file, with --golden")
-	c.Flags().StringVar(&o.golden, "golden", "", "the directory of what the other program rendered from the data of --verify")
+	c.Flags().StringVar(&o.dir, "dir", "", "write zkagent.hcl and templates/ into this directory (default: print them)")
+	c.Flags().StringVar(&o.data, "verify", "", "render each template with the data of this file and compare it with --golden or --with")
+	c.Flags().StringVar(&o.golden, "golden", "", "directory of the files that the other program rendered from the data of --verify")
+	c.Flags().StringVar(&o.with, "with", "", "the other program, by its name or path: it renders the data of --verify")
 	c.Flags().StringArrayVar(&o.templates, "template", nil, "a template of consul-template's command line, as in SOURCE:DESTINATION:COMMAND")
 	return c
 }
@@ -93,15 +102,17 @@ func importFrom(ctx context.Context, console *term.Console, kind string, paths [
 			console.Say("note: %s", text)
 		}
 	})
-	console.Say("%s: %d translated, %d flagged; compare each with a file of the other program before you switch",
-		term.Count(len(r.Templates()), "template"), len(r.Templates())-r.Flagged(), r.Flagged())
+	if o.data == "" {
+		console.Say("%s: 0 identical, 0 different, %d flagged, %d not verified; --verify compares them with the other program",
+			term.Count(len(r.Templates()), "file"), r.Flagged(), len(r.Templates())-r.Flagged())
+	}
 	if dir == "" {
 		console.Printf("%s", text)
 	} else {
 		err = writeImport(console, dir, text, r)
 	}
 	if err == nil && o.data != "" {
-		err = verifyImport(ctx, console, r, o)
+		err = verifyImport(ctx, console, r, kind, o)
 	}
 	if n := r.Lost(); err == nil && n > 0 {
 		return fail(exitFailed, fmt.Errorf("%s not translated", term.Count(n, "construct")), `each has the mark "import:" in the result; validate refuses the result until you remove the marks`)
@@ -161,13 +172,18 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 
 // verifyImport renders the templates that are not flagged, and compares them with what
 // the other program rendered.
-func verifyImport(ctx context.Context, console *term.Console, r *translate.Result, o importOptions) error {
-	data, err := filepath.Abs(o.data)
+func verifyImport(ctx context.Context, console *term.Console, r *translate.Result, kind string, o importOptions) error {
+	dir, err := os.MkdirTemp("", "zkagent-import-")
 	if err != nil {
 		return err
 	}
-	golden, err := filepath.Abs(o.golden)
-	if err != nil {
+	defer func() { _ = os.RemoveAll(dir) }()
+	if o.with != "" {
+		o.golden, err = renderWith(ctx, console, r, kind, dir, o)
+	}
+	data, bad := filepath.Abs(o.data)
+	golden, worse := filepath.Abs(o.golden)
+	if err := cmp.Or(err, bad, worse); err != nil {
 		return err
 	}
 	var tests []map[string]string
@@ -180,7 +196,7 @@ func verifyImport(ctx context.Context, console *term.Console, r *translate.Resul
 		if _, err := os.Stat(want); t.Flagged() || err != nil {
 			if !t.Flagged() {
 				missing++
-				console.Warnf("template %s is not verified: %s has no %s", t.Name, o.golden, t.Destination())
+				console.Warnf("template %s is not verified: %s has no %s", t.Name, cmp.Or(o.with, o.golden), t.Destination())
 			}
 			continue
 		}
@@ -188,7 +204,7 @@ func verifyImport(ctx context.Context, console *term.Console, r *translate.Resul
 	}
 	ok := 0
 	if len(tests) > 0 {
-		results, err := verified(ctx, r, tests)
+		results, err := verified(ctx, r, dir, tests)
 		if err != nil {
 			return err
 		}
@@ -208,13 +224,8 @@ func verifyImport(ctx context.Context, console *term.Console, r *translate.Resul
 	return nil
 }
 
-// verified runs the tests, of templates that are not flagged.
-func verified(ctx context.Context, r *translate.Result, tests []map[string]string) ([]tmpltest.Result, error) {
-	dir, err := os.MkdirTemp("", "zkagent-import-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
+// verified runs the tests, of templates that are not flagged, in a temporary directory.
+func verified(ctx context.Context, r *translate.Result, dir string, tests []map[string]string) ([]tmpltest.Result, error) {
 	file, err := json.Marshal(map[string]any{"settings": "zkagent.hcl", "tests": tests})
 	if err != nil {
 		return nil, err
@@ -247,7 +258,7 @@ func validImport(console *term.Console, r *translate.Result) error {
 	for _, d := range s.Diagnostics {
 		console.Warnf("%s: %s", d.Summary, strings.Join(strings.Fields(d.Detail), " "))
 	}
-	return fail(exitFailed, errors.New("the result is not valid"), "correct what the warnings above name; zkagent validate shows the places")
+	return fail(exitFailed, errors.New("the result is not valid"), "correct the places that the warnings above name; zkagent validate shows them")
 }
 
 func readImport(name string) ([]byte, error) { return files.ReadNamed(name, files.MaxSize) }

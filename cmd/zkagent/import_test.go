@@ -19,7 +19,7 @@ func TestImport_Shapes(t *testing.T) {
 	}{
 		"consul-template-classic": {"main.hcl", 1, []string{
 			`level = "warn"`, `= "0640"`, `"/bin/sh"`, `group "web"`, `note: vault has no counterpart`,
-			`services have no field Tags`, `service (print "services/" .Name)`, `import: there is no function node:`, `import: there is no function plugin`,
+			`groups "services" "any"`, `service (print "services/" $service_1)`, `import: there is no function node:`, `import: there is no function plugin`,
 			`key "app/cfg" | parseJSON | toYAML`, `sockaddr "GetPrivateIP"`, `{{ .Host }}:{{ .Port }} check`,
 		}},
 		"consul-template-json": {"config.json", 1, []string{

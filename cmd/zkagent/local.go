@@ -59,7 +59,7 @@ func agentError(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitPermission, err, "the mode of the socket decides who may use it: try as root or as the agent's user")
 	case errors.Is(err, web.ErrNoAgent):
-		return fail(exitUnavailable, err, "is it running? --addr or --config says where its socket is")
+		return fail(exitUnavailable, err, "is it running? Name its socket by --addr, or its settings by --config")
 	}
 	return err
 }
@@ -88,7 +88,7 @@ func newReloadCommand(g *globals) *cobra.Command {
 						return fail(exitFailed, fmt.Errorf("the rolling reload of %q is not halted", halted), "\"zkagent fleet\" shows every halt")
 					}
 					if err == nil {
-						g.Say("the rolling reload of %s goes on", halted)
+						g.Say("the rolling reload of %s continues", halted)
 					}
 					return err
 				})
@@ -100,15 +100,13 @@ func newReloadCommand(g *globals) *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&halted, "clear-halt", "", "lift the halt of this template's rolling reload on all hosts, and do nothing else")
-	c.Flags().Bool("wait", true, "wait for the result (always)")
-	_ = c.Flags().MarkHidden("wait")
+	c.Flags().StringVar(&halted, "clear-halt", "", "only lift the halt of this template's rolling reload, on all hosts; do not load the settings")
 	return c
 }
 
 func newLeaveCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "leave", Short: "Stop the agent: drain, remove its members, resign, end", Args: cobra.NoArgs,
+		Use: "leave", Short: "Stop the agent: it drains and removes its members, and resigns", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
 				if err := client.Post(ctx, "/leave", nil); err != nil {
@@ -137,7 +135,7 @@ func newUpgradeCommand(g *globals) *cobra.Command {
 
 func newResignCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "resign ELECTION", Short: "Give up a leadership, or the place in the line", Args: cobra.ExactArgs(1),
+		Use: "resign ELECTION", Short: "Give up this host's leadership of an election, or its place in the line", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.order(c.Context(), "/resign", url.Values{"name": {args[0]}}, "resigned")
 		},
@@ -149,8 +147,8 @@ func newCheckCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "check pass|warn|fail SERVICE[/CHECK]", Short: "Report the state of a ttl check to the agent",
 		Long: `Report the state of a ttl check to the agent on this host. A service with one
-ttl check needs no CHECK. A report is good for the check's ttl; warn counts as
-good and is shown.`,
+ttl check needs no CHECK. A report is valid for the ttl of the check. warn counts
+as passing, and the status shows it.`,
 		Example: "  zkagent check pass web\n  zkagent check fail web/backup -m \"no space\"",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -164,6 +162,6 @@ good and is shown.`,
 			})
 		},
 	}
-	c.Flags().StringVarP(&message, "message", "m", "", "what to show with it")
+	c.Flags().StringVarP(&message, "message", "m", "", "a text that status shows with the state (default: none)")
 	return c
 }

@@ -37,13 +37,13 @@ func newLockCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lock [flags] NAME -- CMD [ARG...]",
 		Short: "Run a command under a lock",
-		Long: `Run a command under a lock in ZooKeeper, and end with its exit code.
+		Long: `Run a command under a lock in ZooKeeper, and exit with its code.
 
 NAME is a znode path, or a name below ` + locksRoot + `. The command owns the
-terminal and gets the signals that zkagent gets. It is ended with TERM, and
-KILL, when the lock is lost, before another can have it; the exit code then is
-76. Its environment has ZKAGENT_LOCK_NAME, ZKAGENT_FENCE (a number that grows
-from holder to holder) and ZKAGENT_LOCK_EXPIRES.
+terminal and gets the signals that zkagent gets. When the lock is lost, zkagent
+ends the command, with TERM and then KILL, before another client can have the
+lock, and exits with 76. The command's environment has ZKAGENT_LOCK_NAME,
+ZKAGENT_FENCE (a number that grows from holder to holder) and ZKAGENT_LOCK_EXPIRES.
 
 A path is one kind of lock: plain, read-write (--shared and --write), or a
 semaphore (--permits). A contender of another kind is refused. --list shows who
@@ -67,15 +67,15 @@ holds and who waits.`,
 	}
 	f := c.Flags()
 	o.flags(f, "fail at once when another client holds it", "fail when the lock is not acquired in this time")
-	f.BoolVarP(&o.shared, "shared", "s", false, "a read lock: held by many at once, and not together with a write lock")
-	f.BoolVar(&o.write, "write", false, "a write lock: held alone, and not together with read locks of --shared; by default the path is a plain lock")
-	f.BoolVar(&o.list, "list", false, "show who holds and who waits, and end")
+	f.BoolVarP(&o.shared, "shared", "s", false, "take a read lock: many can hold it at once, but not together with a write lock")
+	f.BoolVar(&o.write, "write", false, "take a write lock, which excludes the read locks of --shared; by default the path is a plain lock")
+	f.BoolVar(&o.list, "list", false, "print the holder and the waiters, and exit")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitTemporary, "exit code when the lock is not acquired")
-	f.IntVar(&o.permits, "permits", 0, "use a semaphore with this number of permits instead of a lock")
-	f.StringVar(&o.fence, "fence", "", "write the fencing token to this file, too")
-	f.StringVar(&o.dialect, "dialect", recipe.Curator, "layout of the znodes: curator or kazoo")
-	f.StringVar(&o.describe, "describe", "", "a text for --list, such as what the command does")
-	f.DurationVar(&o.killAfter, "kill-after", killAfter, "time between a signal that asks the command to end and KILL")
+	f.IntVar(&o.permits, "permits", 0, "let this number of commands run at once: a semaphore (default: a lock, which lets one run)")
+	f.StringVar(&o.fence, "fence", "", "write the fencing token to this file, for programs that do not read $ZKAGENT_FENCE")
+	f.StringVar(&o.dialect, "dialect", recipe.Curator, "layout of the znodes: curator or kazoo; all contenders must use the same one")
+	f.StringVar(&o.describe, "describe", "", "a text for --list after host:pid, such as the purpose of the command (default: none)")
+	f.DurationVar(&o.killAfter, "kill-after", killAfter, "how long the command may take to end after TERM before it gets KILL")
 	return c
 }
 
@@ -125,8 +125,7 @@ func runLock(ctx context.Context, g *globals, name string, command []string, o l
 
 // acquireLock waits for the lock and says so.
 func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
-	notice := time.AfterFunc(time.Second, func() { console.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })
-	defer notice.Stop()
+	defer later(time.Second, func() { console.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })()
 	h, err := o.acquire(wait, s, path)
 	hint := func() string {
 		return cmp.Or(holders(ctx, s, path, o.permits > 0), "\"zkagent lock --list "+path+"\" shows who is in line")

@@ -3,13 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/coreos/go-systemd/v22/journal"
 )
 
 // lateHandler passes records to a handler that is set later, because loggers are
@@ -83,8 +84,7 @@ func (h *journalHandler) Enabled(_ context.Context, l slog.Level) bool { return 
 // Handle implements slog.Handler.
 func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	var b bytes.Buffer
-	b.WriteString(priority(r.Level))
-	b.WriteString(r.Message)
+	fmt.Fprintf(&b, "<%d>%s", priority(r.Level), r.Message)
 	if r.NumAttrs() > 0 || len(h.wrap) > 0 {
 		b.WriteByte(' ')
 	}
@@ -116,41 +116,29 @@ func (h *journalHandler) WithGroup(name string) slog.Handler {
 }
 
 // priority is the level as syslog numbers it.
-func priority(l slog.Level) string {
+func priority(l slog.Level) journal.Priority {
 	switch {
 	case l >= slog.LevelError:
-		return "<3>"
+		return journal.PriErr
 	case l >= slog.LevelWarn:
-		return "<4>"
+		return journal.PriWarning
 	case l >= slog.LevelInfo:
-		return "<6>"
+		return journal.PriInfo
 	}
-	return "<7>"
+	return journal.PriDebug
 }
-
-// journalSocket takes entries in the journal's own form.
-const journalSocket = "/run/systemd/journal/socket"
 
 // nativeHandler writes entries with fields to the journal: PRIORITY, MESSAGE (the
 // line that journalctl shows, attributes included), ZKAGENT_EVENT (the message
 // alone) and each attribute as ZKAGENT_NAME, so that for example "journalctl
-// ZKAGENT_TEMPLATE=web" finds them. If the socket rejects an entry, the entry goes
+// ZKAGENT_TEMPLATE=web" finds them. If the journal rejects an entry, the entry goes
 // to the line handler.
 type nativeHandler struct {
 	*journalHandler // makes the line, and is the way out
 
-	conn  net.Conn
+	send  func(message string, level journal.Priority, fields map[string]string) error
 	attrs []slog.Attr
 	group string
-}
-
-// newNativeHandler connects to the journal. It returns nil if it cannot.
-func newNativeHandler(socket string, line *journalHandler) *nativeHandler {
-	conn, err := net.Dial("unixgram", socket) //nolint:noctx // a datagram socket connects at once.
-	if err != nil {
-		return nil
-	}
-	return &nativeHandler{journalHandler: line, conn: conn}
 }
 
 // Handle implements slog.Handler.
@@ -161,43 +149,35 @@ func (h *nativeHandler) Handle(ctx context.Context, r slog.Record) error {
 	if err := line.Handle(ctx, r); err != nil {
 		return err
 	}
-	level := priority(r.Level)
-	var b bytes.Buffer
-	field(&b, "PRIORITY", strings.Trim(level, "<>"))
-	field(&b, "SYSLOG_IDENTIFIER", "zkagent")
-	field(&b, "MESSAGE", strings.TrimSuffix(strings.TrimPrefix(text.String(), level), "\n"))
-	field(&b, "ZKAGENT_EVENT", r.Message)
-	seen := map[string]bool{"ZKAGENT_EVENT": true}
-	add := func(prefix string, a slog.Attr) { fields(&b, seen, prefix, a) }
+	fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": r.Message}
 	for _, a := range h.attrs {
-		add("", a)
+		addFields(fields, "", a)
 	}
 	r.Attrs(func(a slog.Attr) bool {
-		add(h.group, a)
+		addFields(fields, h.group, a)
 		return true
 	})
-	if _, err := h.conn.Write(b.Bytes()); err != nil {
+	_, message, _ := strings.Cut(strings.TrimSuffix(text.String(), "\n"), ">")
+	if h.send(message, priority(r.Level), fields) != nil {
 		return h.journalHandler.Handle(ctx, r)
 	}
 	return nil
 }
 
-// fields adds an attribute; a group becomes a prefix.
-func fields(b *bytes.Buffer, seen map[string]bool, prefix string, a slog.Attr) {
+// addFields adds an attribute; a group becomes a prefix. The first of a name counts.
+func addFields(fields map[string]string, prefix string, a slog.Attr) {
 	v := a.Value.Resolve()
 	name := prefix + a.Key
 	if v.Kind() == slog.KindGroup {
 		for _, inner := range v.Group() {
-			fields(b, seen, name+"_", inner)
+			addFields(fields, name+"_", inner)
 		}
 		return
 	}
 	key := fieldName(name)
-	if key == "" || seen[key] {
-		return
+	if _, taken := fields[key]; key != "" && !taken {
+		fields[key] = v.String()
 	}
-	seen[key] = true
-	field(b, key, v.String())
 }
 
 // fieldName converts an attribute's name to a journal field name.
@@ -215,18 +195,6 @@ func fieldName(name string) string {
 		return ""
 	}
 	return ("ZKAGENT_" + up)[:min(64, len("ZKAGENT_")+len(up))]
-}
-
-// field writes one field; a value of several lines with its length.
-func field(b *bytes.Buffer, name, value string) {
-	b.WriteString(name)
-	if !strings.Contains(value, "\n") {
-		b.WriteString("=" + value + "\n")
-		return
-	}
-	b.WriteByte('\n')
-	b.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(value))))
-	b.WriteString(value + "\n")
 }
 
 // WithAttrs implements slog.Handler.

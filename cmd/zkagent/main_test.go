@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish, err := filepath.Abs("../../examples/git/publish")
+	gitScripts, err := filepath.Abs("../../examples/git")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ZKAGENT_ZK", addr.String()+chroot)
 			env.Setenv("SOCK", filepath.Join(dir, "sock"))
 			env.Setenv("NO_COLOR", "1")
-			env.Setenv("PUBLISH", publish)
+			env.Setenv("GIT", gitScripts)
 			env.Setenv("WHO", userName())
 			// A program with the race detector sleeps a second at its end,
 			// which the commands of a script do some 200 times.

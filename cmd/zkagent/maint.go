@@ -38,8 +38,8 @@ func newMaintCommand(g *globals) *cobra.Command {
 			return setMaint(c.Context(), g, true, o)
 		},
 	}
-	on.Flags().StringVar(&o.reason, "reason", "", "why; it is shown wherever the service is")
-	on.Flags().DurationVar(&o.length, "for", 0, "end by itself after this time, such as 2h")
+	on.Flags().StringVar(&o.reason, "reason", "", "why (required); it is shown wherever the service is listed")
+	on.Flags().DurationVar(&o.length, "for", 0, "end by itself after this time, such as 2h (default: at \"zkagent maint off\")")
 	on.Flags().StringVar(&o.drain, "drain", drainAsSet, "show it as draining first: for this time, as long as the service drains when it leaves, or 0 for not at all")
 	on.Flags().Lookup("drain").NoOptDefVal = drainAsSet
 	off := &cobra.Command{
@@ -143,7 +143,7 @@ func newHooksCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	run.Flags().BoolVar(&dry, "dry-run", false, "say what would run, and do not run it")
+	run.Flags().BoolVar(&dry, "dry-run", false, "print the command, and do not run it")
 	log := &cobra.Command{
 		Use: "log NAME", Short: "Show the last runs of a hook with their output", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -190,7 +190,7 @@ func listHooks(ctx context.Context, console *term.Console, client *web.Client) e
 	})
 }
 
-// printRuns shows the last runs of a hook, the newest first.
+// printRuns shows the last runs of a hook, the latest first.
 func printRuns(console *term.Console, h show.HookStatus) error {
 	runs := slices.Clone(h.Runs)
 	slices.Reverse(runs)

@@ -48,11 +48,11 @@ Children that are not members are listed with the reason.`,
 			return listMembers(c.Context(), g, args, o)
 		},
 	}
-	c.Flags().BoolVar(&o.watch, "watch", false, "print them again at each change")
-	c.Flags().BoolVar(&o.here, "here", false, "members as the agent on this host uses them, held ones too; by default as ZooKeeper has them")
-	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "with --watch: end with 69 when the session expires, instead of continuing in the next one")
-	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, draining, maintenance, down, held")
-	c.Flags().StringVar(&o.format, "format", "", "how the data is read (default: the settings, or auto)")
+	c.Flags().BoolVar(&o.watch, "watch", false, "print the members again at each change, until Ctrl-C")
+	c.Flags().BoolVar(&o.here, "here", false, "ask the agent on this host which members it uses, held ones included (default: ask ZooKeeper)")
+	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "with --watch: exit with 69 when the session expires; by default, continue in a new session")
+	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, draining, maintenance, down, held (default: all)")
+	c.Flags().StringVar(&o.format, "format", "", "format of the members' data (default: the one of the settings, else auto)")
 	c.AddCommand(newAcceptCommand(g))
 	return c
 }

@@ -140,6 +140,9 @@ func TestElect_ListSaysWhatIsRun(t *testing.T) {
 	if want := fmt.Sprintf("%s:%d nightly report", host, x.cmd.Process.Pid); err != nil || !strings.Contains(out, want) || !strings.Contains(out, "holds") {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
+	if out, err := command(zk, "elect", "--list", "x", "-o", "ndjson"); err != nil || !strings.Contains(out, `,"state":"holds"`) || strings.Count(out, "\n") != 1 {
+		t.Errorf("ndjson has one line for each candidate: got %q, %v", out, err)
+	}
 	x.send("\r")
 	x.end(0)
 	if out, err := command(zk, "elect", "--describe", "a", "--id", "b", "x", "--", "true"); exitOf(err) != exitUsage {

@@ -173,7 +173,7 @@ func TestPrintedCommands_Run(t *testing.T) {
 	if code, out := zkagent("fleet", "forget", "host-one"); code != 1 || !strings.Contains(out, "is running") {
 		t.Errorf("a host that runs: %d\n%s", code, out)
 	}
-	wrong := regexp.MustCompile(`(?i)unknown (command|flag|shorthand)|accepts |requires |usage:|no (config|group|template|hook|election|service|bundle) (named )?"?one|does not exist`)
+	wrong := regexp.MustCompile(`(?i)unknown (command|flag|shorthand)|has no (command|flag)|takes (at most |at least |no )?\d* ?arguments?|accepts |requires |usage:|no (config|group|template|hook|election|service|bundle) (named )?"?one|does not exist`)
 	for command, where := range printed(t) {
 		if strings.Contains(command, "zkagent run") || strings.Contains(command, "zkagent rollout") {
 			continue // it runs already; rollouts have tests of their own

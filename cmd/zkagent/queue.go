@@ -46,16 +46,16 @@ func newQueueCommand(g *globals) *cobra.Command {
 	var o queueOptions
 	sub := func(use, short string, args cobra.PositionalArgs, run runE) *cobra.Command {
 		c := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
-		c.Flags().BoolVar(&o.ordered, "priorities", false, "a priority queue (kazoo's layout) instead of a FIFO queue")
-		c.Flags().BoolVar(&o.reserve, "reservable", false, "with --priorities: the layout from which items can be reserved")
+		c.Flags().BoolVar(&o.ordered, "priorities", false, "the queue has priorities, in kazoo's layout (default: first in, first out)")
+		c.Flags().BoolVar(&o.reserve, "reservable", false, "with --priorities: the layout whose items can be reserved")
 		return c
 	}
 	put := sub("put NAME [BODY]", "Put an item; without BODY it is read from standard input", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
 		return queuePut(c.Context(), g, args, o, c.Flags().Changed("priority"))
 	})
-	put.Flags().IntVar(&o.priority, "priority", 0, "0 to 999, lower first; makes it a priority queue")
-	put.Flags().IntVar(&o.maxLen, "max-len", 0, "refuse when the queue has about this number of items (0: no bound)")
-	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file")
+	put.Flags().IntVar(&o.priority, "priority", 0, "priority of the item, 0 to 999, lower first; implies --priorities")
+	put.Flags().IntVar(&o.maxLen, "max-len", 0, "fail when the queue has about this number of items (default: no limit)")
+	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file (default: BODY, else standard input)")
 	take := sub("take NAME", "Take the first item and print it: delivered at most once", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		return queueTake(c.Context(), g, args[0], o)
 	})
@@ -118,15 +118,16 @@ func newReserveCommand(g *globals, o *queueOptions, sub func(use, short string, 
 		return queueReserve(c.Context(), g, names[0], command, *o)
 	})
 	reserve.Long = `With a command: give it the first item on its standard input, remove the item
-when it exits with 0, and give it back otherwise. The command is ended when the
-reservation is lost, before another can have the item; the exit code then is 76.
+when it exits with 0, and return it to the queue otherwise. When the reservation is
+lost, zkagent ends the command before another client can have the item, and exits
+with 76.
 
-Without a command: print the id of the reservation, and behind it the item, or
-write that to --file. The reservation lasts for the session timeout
-(--session-timeout, as far as the servers grant it). "queue ack ID" removes the
-item, "queue return ID" gives it back; otherwise it comes back by itself.`
-	reserve.Flags().StringVarP(&o.file, "file", "f", "", "without a command: write the item to this file")
-	reserve.Flags().IntVar(&o.attempts, "max-attempts", 0, "move an item that was reserved so often to the queue NAME-dead instead (0: never)")
+Without a command: print the id of the reservation, then the item, or write the item
+to --file. The reservation lasts for the session timeout (--session-timeout, as far
+as the servers grant it). "queue ack ID" removes the item, and "queue return ID"
+returns it to the queue. Without either it returns by itself.`
+	reserve.Flags().StringVarP(&o.file, "file", "f", "", "without a command: write the item to this file (default: standard output)")
+	reserve.Flags().IntVar(&o.attempts, "max-attempts", 0, "move an item to the queue NAME-dead after this number of reservations (default: never)")
 	return reserve
 }
 

@@ -57,8 +57,8 @@ func exitPage() string {
 	for _, e := range exitCodes {
 		_, _ = fmt.Fprintf(&b, "| %d | %s | %s |\n", e.code, e.text, e.when)
 	}
-	b.WriteString("| 126, 127 | the command cannot be executed, is not found | `lock`, `elect`, `queue reserve`, `barrier enter` and their kind: as a shell. |\n" +
-		"| 128+n | ended by signal n | The command, or zkagent itself. |\n| other | the code of the command | `lock`, `elect` and their kind pass it on. |\n\n" +
+	b.WriteString("| 126, 127 | the command cannot be executed, is not found | `lock`, `elect` and other commands that run a command: as in a shell. |\n" +
+		"| 128+n | ended by signal n | The command, or zkagent itself. |\n| other | the code of the command | `lock`, `elect` and other commands that run a command pass it on. |\n\n" +
 		"`zkagent status --check` is a monitoring plugin: 0 fine, 1 warning, 2 critical, 3 unknown.\n\n" +
 		"With `-o json` a failure is also an object on standard output: `{\"apiVersion\":\"v1\",\"error\":{\"code\":...,\"message\":...,\"hint\":...}}`.\n")
 	return b.String()
@@ -67,7 +67,7 @@ func exitPage() string {
 func conditionsPage() string {
 	var b strings.Builder
 	b.WriteString("# Conditions\n\n" + generated +
-		"An open condition is a problem with a name and the time at which it began. It is shown by\n" +
+		"An open condition is a problem with a name and the time when it began. It is shown by\n" +
 		"`zkagent status`, by `zkagent events`, on the page, and as the metric `zkagent_condition`. Codes do not change.\n\n")
 	for _, e := range condition.Kinds() {
 		_, _ = fmt.Fprintf(&b, "## %s\n\n%s\n\n", e.Code, e.Meaning)

@@ -34,7 +34,6 @@ type renderOptions struct {
 
 func newRenderCommand(g *globals) *cobra.Command {
 	var o renderOptions
-	var once, live bool
 	c := &cobra.Command{
 		Use: "render [FILE|TEMPLATE...]", Short: "Render templates once: write, print or compare",
 		Long: `Render all templates once, or those named: stage, check, write. The path of a file
@@ -52,15 +51,12 @@ when rendering failed.`,
 	}
 	f := c.Flags()
 	f.BoolVar(&o.dryRun, "dry-run", false, "render and compare, and write nothing")
-	f.BoolVar(&o.check, "check", false, "run the checks as for a vote, in a preview, and write nothing")
+	f.BoolVar(&o.check, "check", false, "run the checks in a preview, as for a vote, and write nothing; by default they run before the swap")
 	f.BoolVar(&o.diff, "diff", false, "show the differences, and write nothing")
-	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 when there is a difference, and with 70 for a failure")
-	f.BoolVar(&o.stdout, "stdout", false, "print what was rendered, and write nothing")
-	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent has kept, instead of asking ZooKeeper")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 when there is a difference, and with 70 for a failure; by default a difference exits with 0")
+	f.BoolVar(&o.stdout, "stdout", false, "print the rendered files, and write nothing")
+	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent saved last, instead of asking ZooKeeper")
 	f.StringVar(&o.data, "data", "", "use the data of this YAML or JSON file, instead of asking ZooKeeper")
-	f.BoolVar(&once, "once", true, "render once (always)")
-	f.BoolVar(&live, "live", true, "ask ZooKeeper (the default)")
-	_, _ = f.MarkHidden("once"), f.MarkHidden("live")
 	return c
 }
 

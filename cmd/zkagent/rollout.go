@@ -30,14 +30,14 @@ func newRolloutCommand(g *globals) *cobra.Command {
 		rolloutCommand(g, "watch NAME|PATH", "Follow the open rollout to its end", func(ctx context.Context, s *session.Session, t target, name string) error {
 			return followRollout(ctx, g, s, t, name)
 		}),
-		newRolloutControlCommand(g, "pause", "Let no further host start", fleet.Pause),
-		newRolloutControlCommand(g, "resume", "Continue after a pause", fleet.Resume),
-		newRolloutControlCommand(g, "abort", "Stop: before the decision nothing changes, after it the rollout halts", fleet.Abort),
-		newRolloutRetryCommand(g), newRolloutUndoCommand(g), oldName(newRolloutUndoCommand(g), "rollback"), newRolloutListCommand(g),
+		newRolloutControlCommand(g, "pause", "Pause a rollout: no further host starts", fleet.Pause),
+		newRolloutControlCommand(g, "resume", "Continue a paused rollout", fleet.Resume),
+		newRolloutControlCommand(g, "abort", "Stop a rollout: before the decision no host has changed, after it the rollout halts", fleet.Abort),
+		newRolloutRetryCommand(g), newRolloutUndoCommand(g), newRolloutListCommand(g),
 	)
 }
 
-// withRollout runs fn with the open rollout of the config, or the newest one,
+// withRollout runs fn with the open rollout of the config, or the latest one,
 // or the one that --rollout names.
 func withRollout(ctx context.Context, g *globals, config, name string, fn func(context.Context, *session.Session, target, string) error) error {
 	return withConfig(ctx, g, config, func(ctx context.Context, s *session.Session, t target) error {
@@ -68,7 +68,7 @@ func rolloutCommand(g *globals, use, short string, fn func(context.Context, *ses
 		Use: use, Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return withRollout(c.Context(), g, args[0], name, fn) },
 	}
-	c.Flags().StringVar(&name, "rollout", "", "name of the rollout, as in r-0000000007")
+	c.Flags().StringVar(&name, "rollout", "", "name of the rollout, as in r-0000000007 (default: the open one, else the latest)")
 	return c
 }
 
@@ -206,9 +206,9 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 			})
 		},
 	}
-	c.Flags().StringVarP(&o.Reason, "reason", "m", "", "why; everybody sees it")
+	c.Flags().StringVarP(&o.Reason, "reason", "m", "", "why; rollout status and audit show it (default: no reason)")
 	if use == "resume" {
-		c.Flags().BoolVar(&o.IgnoreGate, "ignore-gate", false, "continue although the health gate says no")
+		c.Flags().BoolVar(&o.IgnoreGate, "ignore-gate", false, "continue although the group of --gate has lost members")
 	}
 	return c
 }
@@ -266,6 +266,9 @@ func newRolloutUndoCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "undo NAME|PATH", Short: "Bring back the content of the version before, on every host", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if _, err := flags.rolloutConfig(); err != nil {
+				return err
+			}
 			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				return rollBack(ctx, g, s, t, cfg, int64(to), &flags)
 			})
@@ -280,19 +283,6 @@ func newRolloutUndoCommand(g *globals) *cobra.Command {
 		if err := f.Value.Set(value); err != nil {
 			panic(err) // the values are ours
 		}
-	}
-	return c
-}
-
-// oldName gives a command a name that it had before. The command says its name of
-// today on stderr.
-func oldName(c *cobra.Command, name string) *cobra.Command {
-	today, arguments, _ := strings.Cut(c.Use, " ")
-	c.Use, c.Hidden = name+" "+arguments, true
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, args []string) error {
-		c.PrintErrf("the name of %q is %q\n", c.CommandPath(), c.Parent().CommandPath()+" "+today)
-		return run(c, args)
 	}
 	return c
 }
@@ -314,7 +304,7 @@ func userName() string {
 	return "unknown"
 }
 
-// versionRollout is the newest rollout that a version was proposed by.
+// versionRollout is the latest rollout that a version was proposed by.
 type versionRollout struct {
 	Name  string `json:"name"`
 	Phase string `json:"phase"`

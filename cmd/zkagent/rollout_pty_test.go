@@ -194,7 +194,7 @@ func TestRollout_Terminal(t *testing.T) {
 	x.await(" roll     " + emptyBar + "  0/1  1 at a time")
 	x.send("\x03")
 	out := x.end(130)
-	if !strings.Contains(out, "r-0000000000 goes on without this command: \"zkagent rollout watch /config/web\" attaches again\n") {
+	if !strings.Contains(out, "r-0000000000 continues without this command: \"zkagent rollout watch /config/web\" attaches again\n") {
 		t.Errorf("got\n%q", out)
 	}
 	x = h.on("rollout", "watch", "/config/web")

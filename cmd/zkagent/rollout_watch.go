@@ -26,7 +26,7 @@ func followRollout(ctx context.Context, g *globals, s *session.Session, t target
 	f.bar.end()
 	switch {
 	case err != nil && ctx.Err() != nil:
-		g.Say("%s goes on without this command: \"zkagent rollout watch %s\" attaches again", name, t.name)
+		g.Say("%s continues without this command: \"zkagent rollout watch %s\" attaches again", name, t.name)
 		return err
 	case err != nil:
 		return err
@@ -196,6 +196,9 @@ func (f *rolloutFollower) newVotes(state *fleet.State) []rolloutEvent {
 		if r := state.Hosts[id]; r.Vote() != "" && !f.votes[id] {
 			f.votes[id] = true
 			e := eventOf(state, id, "vote", r.VoteText())
+			if at := state.DecidedAt(); decided(state) && e.Time.After(at) {
+				e.Time = at // the record has changed since: the host voted before the decision
+			}
 			if r.Turn() == "" || r.State == fleet.HostSkipped {
 				e.Reason = r.Error
 			}

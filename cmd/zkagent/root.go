@@ -24,12 +24,12 @@ var groups = []struct {
 		newRunCommand, newDevCommand, newValidateCommand, newRenderCommand, newStatusCommand, newExplainCommand, newMaintCommand, newDoctorCommand,
 		newMembersCommand, newConfigCommand, newRolloutCommand, newFleetCommand, newLockCommand, newElectCommand, newZKCommand,
 	}},
-	{"files", "What a file was and why, beside explain:", []func(*globals) *cobra.Command{newHistoryCommand, newDiffCommand, newBlameCommand}},
+	{"files", "Files (see also explain):", []func(*globals) *cobra.Command{newHistoryCommand, newDiffCommand, newBlameCommand}},
 	{"host", "The agent on this host:", []func(*globals) *cobra.Command{
 		newFmtCommand, newTestCommand, newImportCommand, newReloadCommand, newEventsCommand, newDebugCommand, newHooksCommand, newCheckCommand,
 		newLeaveCommand, newUpgradeCommand,
 	}},
-	{"script", "Scripts, beside lock and elect:", []func(*globals) *cobra.Command{
+	{"script", "Scripts (see also lock and elect):", []func(*globals) *cobra.Command{
 		newResignCommand, newBarrierCommand, newQueueCommand, newTxnCommand, newWatchCommand, newHAProxyCommand, newExecCommand,
 	}},
 	{"fleet", "The fleet:", []func(*globals) *cobra.Command{newAuditCommand}},
@@ -39,10 +39,11 @@ var groups = []struct {
 func newRoot(g *globals) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "zkagent",
-		Short: "Register, watch, render, reload, elect: one agent beside Apache ZooKeeper",
+		Short: "Register services, render config files, elect leaders: an agent for Apache ZooKeeper",
 		Long: `zkagent registers the services of a host in ZooKeeper while they are healthy,
 follows config trees, groups and elections, renders templates from them,
-reloads what uses the files, and runs hooks where they belong.`,
+reloads the programs that use the files, and runs hooks: on every host, or only
+on the leader.`,
 		Example: `  zkagent dev                             see it work, without a ZooKeeper
   zkagent validate -c /etc/zkagent        check the settings
   zkagent run -c /etc/zkagent             run the agent
@@ -117,7 +118,7 @@ func listing(g *globals, name, short string, list func(context.Context, *term.Co
 	c := parent(name, short, children...)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usagef("%s has no command %q", name, args[0])
+			return usagef("%s has no command %q%s", name, args[0], meant(c, args[0]))
 		}
 		return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error { return list(ctx, &g.Console, client) })
 	}
@@ -127,11 +128,12 @@ func listing(g *globals, name, short string, list func(context.Context, *term.Co
 // aliases are other names of commands, and triedFor words that people try and for
 // which an error names the command.
 var (
-	aliases  = map[string][]string{"zk get": {"cat"}, "zk rm": {"delete"}, "rollout list": {"history", "ls"}, "hooks list": {"ls"}}
+	aliases  = map[string][]string{"zk get": {"cat"}, "zk rm": {"delete"}, "rollout list": {"history", "ls"}, "hooks list": {"ls"}, "config list": {"ls"}}
 	triedFor = map[string][]string{
-		"config get": {"ls", "list", "show", "cat"}, "config publish": {"push", "put", "apply"}, "config history": {"log", "versions"},
-		"maint": {"drain", "maintenance", "cordon"}, "members": {"services", "service", "groups"}, "fleet": {"hosts", "agents", "nodes"},
-		"events": {"log", "logs"}, "validate": {"check-config", "lint"}, "zk": {"ls", "get"},
+		"config get": {"show", "cat"}, "config publish": {"push", "put", "apply", "set"}, "config history": {"log", "versions"},
+		"config delete": {"rm", "remove"}, "config rollback": {"undo"},
+		"maint": {"drain", "undrain", "maintenance", "cordon", "uncordon"}, "members": {"services", "service", "groups"}, "fleet": {"hosts", "agents", "nodes"},
+		"events": {"log", "logs"}, "validate": {"check-config", "lint"},
 	}
 )
 

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -15,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/journal"
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
@@ -112,30 +111,14 @@ func logHandler(console *term.Console, format string, level slog.Leveler) slog.H
 	if format == "json" {
 		return slog.NewJSONHandler(console.Err, &slog.HandlerOptions{Level: level})
 	}
-	if format == "auto" && journal(console.Err) {
+	if under, _ := journal.StderrIsJournalStream(); under && format == "auto" {
 		line := &journalHandler{out: console.Err, level: level}
-		if h := newNativeHandler(journalSocket, line); h != nil {
-			return h
+		if journal.Enabled() {
+			return &nativeHandler{journalHandler: line, send: journal.Send}
 		}
 		return line
 	}
 	return slog.NewTextHandler(console.Err, &slog.HandlerOptions{Level: level})
-}
-
-// journal reports whether the stream is connected to the journal: systemd
-// names its device and inode.
-func journal(w io.Writer) bool {
-	f, ok := term.File(w)
-	env := os.Getenv("JOURNAL_STREAM")
-	if !ok || env == "" {
-		return false
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && env == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
 // settled is the time after which an agent has finished its start-up work.

@@ -73,15 +73,14 @@ func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.V
 	}
 	last := v // read by the notice
 	var mu sync.Mutex
-	notice := time.AfterFunc(2*time.Second, func() {
+	defer later(2*time.Second, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		g.Say("waiting for %s", names(last.Missing(sources...)))
 		for _, h := range missingHints(last.Missing(sources...)) {
 			g.hint(h)
 		}
-	})
-	defer notice.Stop()
+	})()
 	err := followSources(ctx, s, list, func(u view.Update) bool {
 		mu.Lock()
 		defer mu.Unlock()

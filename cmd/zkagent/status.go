@@ -45,8 +45,8 @@ monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when no agent answers.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds, also over a restart of the agent")
-	c.Flags().BoolVar(&check, "check", false, "one line and an exit code for monitoring")
+	c.Flags().BoolVar(&watch, "watch", false, "print the state again every two seconds, until Ctrl-C, also across a restart of the agent")
+	c.Flags().BoolVar(&check, "check", false, "print one line, and exit as a monitoring plugin does: 0, 1, 2 or 3")
 	return c
 }
 

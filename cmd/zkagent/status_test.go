@@ -89,7 +89,7 @@ func troubled() *show.Status {
 				Version: "117", LastChange: ago(54 * time.Hour),
 			},
 			{
-				Name: "other", State: "ok", Version: "118", LastChange: ago(55 * time.Hour), Owed: true, OwedSince: ago(56 * time.Hour),
+				Name: "other", State: "ok", Version: "118", LastChange: ago(55 * time.Hour), PendingReload: true, PendingSince: ago(56 * time.Hour),
 				LastReload: &show.ReloadStatus{At: ago(57 * time.Hour), Took: view.Seconds(1200 * time.Millisecond), Code: 1, Error: "exit status 1: no space"},
 			},
 		},
@@ -111,8 +111,8 @@ template  web         failed   2d06h
   uses    config.web  ok       2d04h  /config/web, version 118 (knows v119), 3 keys
   uses    group.api   waiting  -      /services/api, 0 members
   file    -           -        2d06h  /etc/nginx/web.conf
-template  other       ok       2d07h  reload owed for 2d08h; version 118
-  reload  -           failed   2d09h  owed for 2d08h; took 1s; exit status 1: no space
+template  other       ok       2d07h  reload pending for 2d08h; version 118
+  reload  -           failed   2d09h  pending for 2d08h; took 1s; exit status 1: no space
 config    web         ok       2d04h  /config/web, version 118 (knows v119), 3 keys
 group     api         waiting  -      /services/api, 0 members
 `

@@ -30,13 +30,13 @@ func newTestCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "test [FILE|DIR...]", Short: "Run unit tests of templates: data in, expected file or error out",
 		Long: `Run unit tests of templates. A test file is YAML: data (members, config keys,
-leaders) goes in, the expected file or error comes out; no server is asked and
-nothing of this host is read. A directory means every *_test.yaml below it;
-without arguments the directories of the settings are used.
+leaders), and the file or error that the template must produce from it. The command
+asks no server and reads nothing of this host. A directory means every *_test.yaml
+below it; without arguments the directories of the settings are used.
 
 The exit code is 1 when a test failed, and 78 when a test file, the settings or
-a template cannot be read. --update writes what was rendered into the want_file
-of each test; expectations that stand in the test file itself are left to you.
+a template cannot be read. --update writes the rendered text into the want_file of
+each test. It does not change a "want" in the test file.
 
 --cover lists the lines and branches of templates that no test renders.
 Templates of the settings that no test names are listed, too.`,
@@ -47,7 +47,7 @@ Templates of the settings that no test names are listed, too.`,
 				return usagef("--run: %v", err)
 			}
 			if o.tap && (g.IsJSON() || o.cover) {
-				return usagef("--tap is a format of its own: it excludes --output and --cover")
+				return usagef("--tap excludes --output and --cover")
 			}
 			if o.watch {
 				return watchTests(c.Context(), g, args, match, o)
@@ -60,12 +60,12 @@ Templates of the settings that no test names are listed, too.`,
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&o.update, "update", false, "write what was rendered into the files that are expected")
-	f.StringVar(&o.run, "run", "", "run only tests whose name matches this regular expression")
-	f.StringVar(&o.junit, "junit", "", "write a report in JUnit's format to this file")
-	f.BoolVar(&o.tap, "tap", false, "print the results in the Test Anything Protocol")
+	f.BoolVar(&o.update, "update", false, "write the rendered text into each want_file; review the change before you commit it")
+	f.StringVar(&o.run, "run", "", "run only tests whose name matches this regular expression (default: all)")
+	f.StringVar(&o.junit, "junit", "", "write a report in JUnit's format to this file, for a build server (default: none)")
+	f.BoolVar(&o.tap, "tap", false, "print the results in the Test Anything Protocol, for other tools")
 	f.BoolVar(&o.cover, "cover", false, "list the lines and branches of templates that no test renders")
-	f.BoolVar(&o.watch, "watch", false, "run the tests again when one of their files changes")
+	f.BoolVar(&o.watch, "watch", false, "run the tests again when one of their files changes, until Ctrl-C")
 	return c
 }
 

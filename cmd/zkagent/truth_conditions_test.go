@@ -346,7 +346,7 @@ template "late" {
 			end: func(x *trials) { _, _ = x.run("reload", "--clear-halt", "rolled") }, /* the advice may have done it */
 		},
 		{
-			code: "reload-owed", subject: "owing",
+			code: "reload-pending", subject: "owing",
 			begin:  func(x *trials) { x.touch("owing"); x.change() },
 			end:    func(x *trials) { x.remove("owing"); x.change() },
 			others: []string{"reload-failed", "template-failed"},
@@ -355,7 +355,7 @@ template "late" {
 			code: "restore-failed", subject: "stuck",
 			begin:  func(x *trials) { x.touch("stuck"); x.change() },
 			end:    func(x *trials) { x.remove("stuck"); x.remove("dir"); x.change() },
-			others: []string{"reload-failed", "reload-owed", "template-failed"},
+			others: []string{"reload-failed", "reload-pending", "template-failed"},
 		},
 		{
 			code: "hook-failed", subject: "lead",
@@ -445,7 +445,7 @@ template "late" {
 			end: func(x *trials) { x.without(`hook "noted"`); x.remove("state/ledger/noted.json"); x.use("") },
 		},
 		{
-			code: "reload-owed", subject: "owing",
+			code: "reload-pending", subject: "owing",
 			begin:  func(x *trials) { x.touch("owing"); x.change() },
 			end:    func(x *trials) { x.without(`template "owing"`); x.remove("owing"); x.use("") },
 			others: []string{"reload-failed", "template-failed"},

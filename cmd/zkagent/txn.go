@@ -114,8 +114,8 @@ after a commit, and its exit code is that of zkagent; abort exits with 1.`,
 			})
 		},
 	}
-	c.Flags().StringSliceVar(&sites, "sites", nil, "the sites that vote, separated by commas")
-	c.Flags().DurationVar(&deadline, "deadline", time.Minute, "abort when not all have voted by then")
+	c.Flags().StringSliceVar(&sites, "sites", nil, "the sites that vote, separated by commas (required)")
+	c.Flags().DurationVar(&deadline, "deadline", time.Minute, "abort when not all sites have voted within this time")
 	return c
 }
 
@@ -149,9 +149,9 @@ have the standard input and output of zkagent, and the terminal.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&site, "site", site, "the name by which this host votes")
-	c.Flags().StringVar(&onCommit, "on-commit", "", "shell command to run after commit")
-	c.Flags().StringVar(&onAbort, "on-abort", "", "shell command to run after abort")
+	c.Flags().StringVar(&site, "site", site, "the site as which this host votes (default: the host name)")
+	c.Flags().StringVar(&onCommit, "on-commit", "", "shell command to run after a commit (default: none)")
+	c.Flags().StringVar(&onAbort, "on-abort", "", "shell command to run after an abort (default: none)")
 	return c
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
@@ -82,12 +83,22 @@ func explainArgs(c *cobra.Command) {
 	}
 }
 
-// meant names the command that the user may have meant.
+// meant names the command that the user may have meant: it was chosen for the word, it
+// has that name one level below, or a similar one.
 func meant(c *cobra.Command, word string) string {
+	var below []string
 	for _, sub := range c.Commands() {
 		if slices.Contains(sub.SuggestFor, word) {
 			return fmt.Sprintf("; did you mean %q?", sub.CommandPath())
 		}
+		for _, leaf := range sub.Commands() {
+			if !leaf.Hidden && (leaf.Name() == word || leaf.HasAlias(word)) {
+				below = append(below, strconv.Quote(leaf.CommandPath()))
+			}
+		}
+	}
+	if len(below) > 0 {
+		return "; did you mean " + strings.Join(below, " or ") + "?"
 	}
 	names := namesOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
 	if name := template.Nearest(word, names); name != "" {
@@ -137,8 +148,9 @@ func usageHint(c *cobra.Command) string {
 // The errors of cobra and pflag that a user meets.
 var (
 	wrongCount = regexp.MustCompile(`^(accepts|requires) (at most |at least |between )?(\d+(?: and \d+)?) arg\(s\), (?:only )?received (\d+)$`)
-	badValue   = regexp.MustCompile(`^invalid argument ".*?" for "(?:-., )?(--[a-z-]+)" flag: (?:time: |strconv\.\w+: parsing )?(.*)$`)
+	badValue   = regexp.MustCompile(`(?s)^invalid argument "(.*)" for "(?:-., )?(--[a-z-]+)" flag: (.*)$`)
 	noValue    = regexp.MustCompile(`^flag needs an argument: (?:'.' in )?(-\S+)$`)
+	noFlag     = regexp.MustCompile(`^unknown (?:shorthand )?flag: (?:'(.)' in )?(-[^\s;]+)(.*)$`)
 )
 
 // ourWords says with the name of the command or flag what cobra says without.
@@ -153,12 +165,35 @@ func ourWords(c *cobra.Command, err error) error {
 		return fmt.Errorf("%s %s %s%s %s, but got %s", c.CommandPath(), verb, m[2], m[3], noun, m[4])
 	}
 	if m := badValue.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("%s: %s", m[1], m[2])
+		return fmt.Errorf("%s: %s", m[2], takes(m[1], m[3]))
 	}
 	if m := noValue.FindStringSubmatch(text); m != nil {
 		return fmt.Errorf("%s needs a value", m[1])
 	}
+	if m := noFlag.FindStringSubmatch(text); m != nil {
+		flag := m[2]
+		if m[1] != "" {
+			flag = "-" + m[1]
+		}
+		return fmt.Errorf("%s has no flag %s%s", c.CommandPath(), flag, m[3])
+	}
 	return err
+}
+
+// takes says why a flag does not take a value, in place of errors of packages strconv
+// and time.
+func takes(value, cause string) string {
+	switch {
+	case strings.HasPrefix(cause, "time: "):
+		return fmt.Sprintf("%q is not a duration, such as 500ms, 10s or 5m", value)
+	case strings.HasPrefix(cause, "strconv.ParseBool"):
+		return fmt.Sprintf("%q is neither true nor false", value)
+	case strings.HasSuffix(cause, "value out of range"):
+		return fmt.Sprintf("%q is too large", value)
+	case strings.HasPrefix(cause, "strconv."):
+		return fmt.Sprintf("%q is not a whole number", value)
+	}
+	return cause
 }
 
 // newOptionsCommand shows the common flags, so that no other help has to.
@@ -237,7 +272,7 @@ func newManCommand(g *globals) *cobra.Command {
 			return doc.GenManTree(root, header, dir)
 		},
 	}
-	c.Flags().StringVar(&dir, "directory", "", "where the pages are written")
+	c.Flags().StringVar(&dir, "directory", "", "directory to write the pages to (default: print the page of zkagent)")
 	return c
 }
 
@@ -248,7 +283,7 @@ func manExit() string {
 	for _, e := range exitCodes {
 		fmt.Fprintf(&b, "**%d**\n: %s\n\n", e.code, e.text)
 	}
-	b.WriteString("**126, 127, 128+n**\n: lock, elect and their kind: as a shell; otherwise the command's own code\n")
+	b.WriteString("**126, 127, 128+n**\n: lock, elect and other commands that run a command: as in a shell; otherwise the command's code\n")
 	return b.String()
 }
 

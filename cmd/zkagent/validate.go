@@ -63,8 +63,8 @@ keep the file, write it without members, or fail.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors, too")
-	c.Flags().BoolVar(&host, "host", false, "what is missing on this host is an error")
+	c.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors; by default they do not change the exit code")
+	c.Flags().BoolVar(&host, "host", false, "treat things that this host lacks as errors; by default they are warnings")
 	return c
 }
 
@@ -136,9 +136,9 @@ differences. "-" is standard input.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&o.check, "check", false, "name the files that differ, exit code 1 for any")
+	c.Flags().BoolVar(&o.check, "check", false, "name the files that differ, and exit with 1 if there is one")
 	c.Flags().BoolVar(&o.diff, "diff", false, "show the differences")
-	c.Flags().BoolVarP(&o.write, "write", "w", false, "write the files instead of printing them")
+	c.Flags().BoolVarP(&o.write, "write", "w", false, "write the files (default: print them)")
 	return c
 }
 

@@ -186,28 +186,23 @@ func listStanding(ctx context.Context, console *term.Console, s *session.Session
 		Stray  bool      `json:"stray,omitempty"` // a persistent znode: it never leaves by itself
 		Shared bool      `json:"shared,omitempty"`
 	}
-	rows := []row{}
+	var rows []row
 	for _, c := range list {
 		state := "waits"
 		if c.Holder {
 			state = "holds"
 		}
 		rows = append(rows, row{state, string(c.Data), c.Since.UTC(), c.Czxid, c.Path, c.Owner == 0, c.Shared})
-	}
-	if console.IsJSON() {
-		return console.PrintJSON("contenders", rows)
-	}
-	t := &term.Table{Header: []string{"STATE", "WHO", "SINCE", "ZNODE"}}
-	for _, r := range rows {
-		if r.Stray {
-			console.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", r.Znode, r.Znode)
+		if c.Owner == 0 && !console.IsJSON() {
+			console.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", c.Path, c.Path)
 		}
-		t.Add(r.State, r.Who, r.Since.Local().Format(time.DateTime), r.Znode)
 	}
-	if len(rows) == 0 {
+	if len(rows) == 0 && !console.IsJSON() {
 		console.Say("%s has no holder, and nobody waits", name)
 	}
-	return console.PrintTable(t)
+	return term.PrintRows(console, "contenders", rows, []string{"STATE", "WHO", "SINCE", "ZNODE"}, func(r row) []string {
+		return []string{r.State, r.Who, r.Since.Local().Format(time.DateTime), r.Znode}
+	})
 }
 
 // Where recipes stand whose name is not a path.

@@ -78,11 +78,11 @@ change costs one request, whatever the size of the tree.`,
 		},
 	}
 	rawFlag(g, c)
-	c.Flags().BoolVar(&o.children, "children", false, "watch the children instead of the data")
-	c.Flags().BoolVar(&o.recursive, "recursive", false, "watch the znode and all below it")
-	c.Flags().BoolVar(&o.once, "once", false, "end after the first change")
-	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "end with 69 when the session expires, instead of continuing in the next one")
-	c.Flags().BoolVar(&o.changesOnly, "changes-only", false, "do not print the present state")
+	c.Flags().BoolVar(&o.children, "children", false, "print the names of the children, instead of the data")
+	c.Flags().BoolVar(&o.recursive, "recursive", false, "follow the znode and everything below it")
+	c.Flags().BoolVar(&o.once, "once", false, "exit after the first change (default: at Ctrl-C)")
+	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "exit with 69 when the session expires; by default, continue in a new session")
+	c.Flags().BoolVar(&o.changesOnly, "changes-only", false, "print only changes; by default the current state comes first")
 	return c
 }
 

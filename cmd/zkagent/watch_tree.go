@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -24,31 +22,25 @@ type treeChange struct {
 	Mzxid int64  `json:"mzxid"`
 }
 
-// watchTree follows a subtree until the session or the context ends. Each
-// snapshot is one batch of changes.
+// watchTree follows a subtree until the session or the context ends. Each update of the
+// copy is one batch of changes.
 func watchTree(ctx context.Context, g *globals, s *session.Session, root string, command []string, o watchOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	errEnough := errors.New("enough")
-	var before map[string]int64
-	var failed error
-	err := followTree(ctx, s, root, mirror.Options{Logger: g.logger()}, func(now *mirror.Snapshot) {
-		changes, after := treeChanges(before, now)
-		first := before == nil
-		before = after
-		if ctx.Err() != nil || !first && len(changes) == 0 {
+	err := recipe.NewTree(recipe.TreeConfig{Path: root, Logger: g.logger()}).Run(ctx, s, func(u recipe.TreeUpdate) {
+		if ctx.Err() != nil || !u.First && len(u.Changes) == 0 {
 			return
 		}
-		if !first || !o.changesOnly {
-			failed = treeChanged(ctx, &g.Console, root, now.Last, changes, command)
+		var failed error
+		if !u.First || !o.changesOnly {
+			failed = treeChanged(ctx, &g.Console, root, u.Last, treeChanges(u), command)
 		}
-		if failed != nil || o.once && !first {
-			cancel(errEnough)
+		if failed != nil || o.once && !u.First {
+			cancel(cmp.Or(failed, errEnough))
 		}
 	})
 	switch {
-	case failed != nil:
-		return failed
 	case errors.Is(context.Cause(ctx), errEnough):
 		return nil
 	case ctx.Err() != nil:
@@ -57,67 +49,24 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 	return err
 }
 
-// followTree calls emit with the first copy of the subtree and with each that
-// differs from the one before. It returns nil when ctx ends, and the cause when
-// the session ends.
-func followTree(ctx context.Context, s *session.Session, root string, opt mirror.Options, emit func(*mirror.Snapshot)) error {
-	m := mirror.New(s, root, opt)
-	defer m.Close()
-	for first := true; ; first = false {
-		snap, changed, err := m.Refresh(ctx)
-		if err != nil {
-			return mirror.Ended(ctx, s, fmt.Errorf("watch %s: %w", root, err))
+// treeChanges returns the deleted znodes first.
+func treeChanges(u recipe.TreeUpdate) []treeChange {
+	var deleted, others []treeChange
+	for _, c := range u.Changes {
+		if c.New == nil {
+			deleted = append(deleted, treeChange{Event: "deleted", Path: c.Path, Mzxid: c.Old.Mzxid})
+			continue
 		}
-		if first || len(changed) > 0 {
-			emit(snap)
+		event := "changed"
+		switch {
+		case u.First:
+			event = "present"
+		case c.Old == nil:
+			event = "created"
 		}
-		select {
-		case <-m.Dirty():
-		case <-ctx.Done():
-			return nil
-		case <-s.Done():
-			return context.Cause(s.Context())
-		}
+		others = append(others, treeChange{Event: event, Path: c.Path, Data: string(c.New.Data), Mzxid: c.New.Mzxid})
 	}
-}
-
-// treeChanges compares a copy with the mzxids of the one before, in the order
-// of the paths, and returns its own; before is nil for the first one.
-func treeChanges(before map[string]int64, now *mirror.Snapshot) ([]treeChange, map[string]int64) {
-	var changes []treeChange
-	for _, rel := range slices.Sorted(maps.Keys(before)) {
-		if _, stays := now.Get(rel); !stays {
-			changes = append(changes, treeChange{Event: "deleted", Path: joinBelow(now.Root, rel), Mzxid: before[rel]})
-		}
-	}
-	after := map[string]int64{}
-	now.Walk(func(rel string, n *mirror.Node) bool {
-		after[rel] = n.Stat.Mzxid
-		event := "present"
-		if before != nil {
-			old, was := before[rel]
-			switch {
-			case !was:
-				event = "created"
-			case old == n.Stat.Mzxid:
-				return true
-			default:
-				event = "changed"
-			}
-		}
-		changes = append(changes, treeChange{
-			Event: event, Path: joinBelow(now.Root, rel), Data: string(n.Data), Mzxid: n.Stat.Mzxid,
-		})
-		return true
-	})
-	return changes, after
-}
-
-func joinBelow(root, rel string) string {
-	if rel == "" {
-		return root
-	}
-	return session.JoinPath(root, rel)
+	return append(deleted, others...)
 }
 
 func treeChanged(ctx context.Context, console *term.Console, root string, zxid int64, changes []treeChange, command []string) error {

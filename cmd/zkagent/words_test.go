@@ -40,16 +40,17 @@ func TestComplete_WithServerAlone(t *testing.T) {
 func TestWords_ThatPeopleTry(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"config ls": "zkagent config get", "config list": "zkagent config get", "drain": "zkagent maint", "hosts": "zkagent fleet", "logs": "zkagent events",
+		"config show": "zkagent config get", "config rm": "zkagent config delete", "drain": "zkagent maint", "hosts": "zkagent fleet", "logs": "zkagent events",
+		"publish": "zkagent config publish", "rollback": "zkagent config rollback", "undo": "zkagent rollout undo", "cat": "zkagent zk get",
 	} {
 		var talk bytes.Buffer
 		code := run(strings.Fields(line), strings.NewReader(""), &bytes.Buffer{}, &talk)
-		if code != exitUsage || !strings.Contains(talk.String(), `did you mean "`+want+`"`) {
+		if code != exitUsage || !strings.Contains(talk.String(), `did you mean "`+want+`"?`) {
 			t.Errorf("%s: %d %s", line, code, &talk)
 		}
 	}
 	root := newRoot(newGlobals(nil, nil, nil))
-	for line, want := range map[string]string{"zk cat": "get", "rollout history": "list"} {
+	for line, want := range map[string]string{"zk cat": "get", "rollout history": "list", "config ls": "list"} {
 		if c, _, err := root.Find(strings.Fields(line)); err != nil || c.Name() != want {
 			t.Errorf("%s is %v, %v", line, c.Name(), err)
 		}

@@ -56,7 +56,7 @@ func zkReading(g *globals, use, short string, run func(context.Context, *term.Co
 
 // rawFlag adds --raw to a command that prints data of znodes.
 func rawFlag(g *globals, c *cobra.Command) *cobra.Command {
-	c.Flags().BoolVar(&g.Raw, "raw", false, "do not escape control characters on a terminal")
+	c.Flags().BoolVar(&g.Raw, "raw", false, "print control characters as they are; by default a terminal gets them escaped")
 	return c
 }
 
@@ -130,7 +130,7 @@ func newZKTreeCommand(g *globals) *cobra.Command {
 		})
 	})
 	c.Flags().IntVar(&o.depth, "depth", 0, "number of levels to show below the znode (default: all)")
-	c.Flags().BoolVar(&o.data, "data", false, "show the data, too; a line shows its beginning, json all of it")
+	c.Flags().BoolVar(&o.data, "data", false, "show the data, too: the beginning in text, all of it in JSON")
 	return c
 }
 
@@ -203,7 +203,7 @@ func newACLSetCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "set it also for each znode below PATH that everybody may change, and for no other")
+	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "set it also on each znode below PATH that everybody may change; others keep their ACL")
 	return c
 }
 
@@ -343,7 +343,7 @@ type identityRow struct {
 func newWhoAmICommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:     "whoami [PATH]...",
-		Short:   "Say which identities ZooKeeper sees, and what they may do",
+		Short:   "Show the identities that ZooKeeper sees, and their permissions",
 		Example: "  zkagent zk whoami\n  zkagent zk whoami /services/web /config/web",
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, path := range args {

@@ -43,7 +43,7 @@ func zkWriting(g *globals) []*cobra.Command {
 				})
 			},
 		}
-		c.Flags().BoolVar(&force, "force", false, "also below a tree that zkagent manages")
+		c.Flags().BoolVar(&force, "force", false, "allow a znode in a tree that zkagent manages; by default that is refused")
 		return c
 	}
 	create := write("create PATH [DATA]", "Create a znode", "  zkagent zk create /config/site/port 80 --parents --yes", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
@@ -59,8 +59,8 @@ func zkWriting(g *globals) []*cobra.Command {
 		}
 		return err
 	})
-	create.Flags().BoolVarP(&parents, "parents", "p", false, "create what is missing above it")
-	create.Flags().StringVarP(&file, "file", "f", "", "read the data from a file; - is standard input")
+	create.Flags().BoolVarP(&parents, "parents", "p", false, "create missing parents; by default they are an error")
+	create.Flags().StringVarP(&file, "file", "f", "", "read the data from this file; - is standard input (default: DATA, else no data)")
 	set := write("set PATH [DATA]", "Replace the data of a znode", "  zkagent zk set /config/site/port 81 --version 3", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
 		data, err := zkData(g, args, file)
 		if err == nil {
@@ -68,8 +68,8 @@ func zkWriting(g *globals) []*cobra.Command {
 		}
 		return err
 	})
-	set.Flags().StringVarP(&file, "file", "f", "", "read the data from a file; - is standard input")
-	set.Flags().Int32Var(&version, "version", -1, "only if the data has this version")
+	set.Flags().StringVarP(&file, "file", "f", "", "read the data from this file; - is standard input (default: DATA, else no data)")
+	set.Flags().Int32Var(&version, "version", -1, "only if the data has this version, as zk stat shows it; -1 is any version")
 	rm := write("rm PATH", "Delete a znode", "  zkagent zk rm /config/site/port --version 3\n  zkagent zk rm /config/old --recursive --yes", cobra.ExactArgs(1), func(ctx context.Context, s *session.Session, args []string) error {
 		if err := unfollowed(ctx, s, args[0]); err != nil {
 			return err
@@ -79,8 +79,8 @@ func zkWriting(g *globals) []*cobra.Command {
 		}
 		return removeTree(ctx, s, args[0], force)
 	})
-	rm.Flags().BoolVarP(&recursive, "recursive", "r", false, "with everything below it")
-	rm.Flags().Int32Var(&version, "version", -1, "only if the data has this version")
+	rm.Flags().BoolVarP(&recursive, "recursive", "r", false, "delete everything below it, too; by default a znode with children is an error")
+	rm.Flags().Int32Var(&version, "version", -1, "only if the data has this version, as zk stat shows it; -1 is any version")
 	return []*cobra.Command{create, set, rm}
 }
 

@@ -30,9 +30,9 @@ type applying struct {
 	later     []laterFile // in a dry run: files in directories that do not exist yet
 	outputs   []*output   // all that the bundle renders now
 	staged    []*output   // those that are in tx
-	taken     []string    // destinations that something else wrote
+	taken     []string    // destinations that the template must not take
 	gone      []string    // destinations that are no longer wanted
-	made      []string    // directories, the newest first
+	made      []string    // directories, the latest first
 	submitted bool
 	changed   int
 	release   func(failed *Halt) error // of the permit; nil: there is none
@@ -131,7 +131,7 @@ func (t *applying) prepare(ctx context.Context) error {
 	}
 	t.closeExcept(t.job.Bundle.taken, condition.DestinationTaken, t.taken)
 	for _, dest := range t.taken {
-		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s wants a file that something else wrote", t.name))
+		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s: %s", t.name, t.takenBy(dest)))
 		t.job.Bundle.taken[dest] = true
 	}
 	if !t.tx.Changed() {

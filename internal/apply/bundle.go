@@ -37,7 +37,7 @@ type memory struct {
 	look     bool                     // what is in place may not be the outputs: compare with the disk
 	seen     bool                     // a file was in place in the life of this process
 	written  map[string]files.Written // by destination; nil: not loaded yet
-	taken    map[string]bool          // destinations that something else wrote
+	taken    map[string]bool          // destinations that the template must not take
 	drifting map[string]bool          // files whose condition drift is open
 	contests map[string]*contest      // files that something else has changed lately
 }
@@ -123,8 +123,8 @@ func (b *parsed) reloadKey() string {
 }
 
 // atomic reports whether one rename is all that a change of the bundle does:
-// then a process that is killed leaves the old or the new file and owes
-// nothing, and no journal is needed.
+// then a process that is killed leaves the old or the new file and no
+// pending reload, and no journal is needed.
 func (t *applying) atomic() bool {
 	c := t.job.Bundle.Config
 	return len(c.Templates) == 1 && c.ForEach == nil && t.job.Bundle.reloadKey() == "" && t.checkAt() != atSwapped && !c.Templates[0].InPlace

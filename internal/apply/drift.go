@@ -18,7 +18,7 @@ import (
 
 // Something else changes a file of ours: a person, a tool, another agent. The file is
 // written again at once. A program that writes the file again and again would have the
-// agent write and reload for ever. So after a few repairs in a row they wait, and a
+// agent write and reload forever. So after a few repairs in a row they wait, and a
 // condition says so.
 
 const (
@@ -162,9 +162,9 @@ func (b *Bundle) contested(dest string) bool {
 //
 // A template without for_each names its file in the settings, and takes it.
 
-// foreign reports whether the file of an output is somebody else's. It is then
-// left alone.
-func (t *applying) foreign(o *output) bool {
+// foreign reports whether the file of an output is somebody else's, or is to be a directory
+// of other outputs. It is then left alone.
+func (t *applying) foreign(o *output, directory bool) bool {
 	b := t.job.Bundle
 	if b.Config.ForEach == nil || o.Config.Adopt {
 		return false
@@ -174,7 +174,7 @@ func (t *applying) foreign(o *output) bool {
 		return false
 	}
 	now, _, err := files.Read(t.file(o))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && !directory {
 		return false
 	}
 	if err == nil {
@@ -203,14 +203,29 @@ func (e *Engine) otherDoorWrote(bundle, dest string) bool {
 	return ok
 }
 
+// takenBy says why a destination is not taken.
+func (t *applying) takenBy(dest string) string {
+	for _, o := range t.outputs {
+		above, isAbove := strings.CutPrefix(dest, o.Destination)
+		below, isBelow := strings.CutPrefix(o.Destination, dest)
+		if isAbove && strings.HasPrefix(above, "/") || isBelow && strings.HasPrefix(below, "/") {
+			return fmt.Sprintf("cannot be there together with %s of the key %q: rename one of the two keys", o.Destination, o.eachKey())
+		}
+	}
+	return "something else wrote this file, and a key of for_each must not take it; move it away, or set adopt = true in the template"
+}
+
 // takenError is the error of the doors that open no condition; nil: no
 // destination is taken.
 func (t *applying) takenError() error {
 	if len(t.taken) == 0 {
 		return nil
 	}
-	return fail(stageStage, 0, fmt.Errorf("%s: something else wrote this file, and a key of for_each must not take it; "+
-		"move it away, or set adopt = true in the template", strings.Join(t.taken, ", ")))
+	var err error
+	for _, dest := range t.taken {
+		err = errors.Join(err, fmt.Errorf("%s: %s", dest, t.takenBy(dest)))
+	}
+	return fail(stageStage, 0, err)
 }
 
 // claim notes the files that a swap is about to make.

@@ -72,12 +72,12 @@ type Engine struct {
 	lock     *swapLock
 
 	mu         sync.Mutex                 // mu guards what follows.
-	recovered  map[string]files.Recovered // changes of a former process, by bundle, for its first apply
+	recovered  map[string]files.Recovered // changes of a previous process, by bundle, for its first apply
 	recovering map[string]chan struct{}   // by bundle, closed when its recovery has ended
 	closed     bool
 }
 
-// New makes an engine. It reads what a former process owes.
+// New makes an engine. It reads which reloads of a previous process are pending.
 func New(o Options) *Engine {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Conds = cmp.Or(o.Conds, &condition.Set{})
@@ -93,21 +93,17 @@ func New(o Options) *Engine {
 		o.Previews = PreviewOf
 	}
 	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}, recovering: map[string]chan struct{}{}}
-	e.pending.Map = openMap[pendingReload](&o, "owed.json", "which reloads are pending: a program may use old files until its next reload")
-	e.attempts.Map = openMap[attempt](&o, "lives.json", "which reloads have ended their agent")
+	e.pending.Map = openMap[pendingReload](&o, "pending_reloads.json", "which reloads are pending: a program may use old files until its next reload")
+	e.attempts.Map = openMap[attempt](&o, "attempts.json", "which reloads have ended their agent")
 	e.attempts.countDeaths()
 	e.halts = openMap[Halt](&o, "halts.json", "which rolling reloads have failed: the other hosts are not halted")
 	e.reloads = &reloads{engine: e, queues: map[string]*reloadQueue{}}
 	return e
 }
 
-// openMap reads what former processes noted. What cannot be read is lost, with a warning.
+// openMap reads what previous processes noted. What cannot be read is lost, with a warning.
 func openMap[V any](o *Options, name, what string) files.Map[V] {
-	path := ""
-	if o.StateDir != "" {
-		path = filepath.Join(o.StateDir, name)
-	}
-	m, err := files.OpenMap[V](path, o.FS)
+	m, err := files.OpenMap[V](o.StateDir, name, o.FS)
 	if err != nil {
 		o.Log.Warn("cannot read a state file", "of", what, "err", err)
 	}
@@ -159,7 +155,7 @@ type Job struct {
 	// nil: never. The rollout bounds how many hosts change, and halts them: the
 	// bundle needs no permit any more, and its failure halts no rolling reload.
 	Granted context.Context
-	// Back says that the host goes back to View: a change that a former process
+	// Back says that the host goes back to View: a change that a previous process
 	// has left unfinished is taken back, and the program does not read it again.
 	Back bool
 
@@ -258,11 +254,11 @@ func (e *Engine) PendingSince(bundle string) time.Time {
 	return r.Since
 }
 
-// OwesRestored reports whether the pending reload is of what was in place before: old
+// PendingRestored reports whether the pending reload is of what was in place before: old
 // files that came back, or the removal of files that did not exist.
-func (e *Engine) OwesRestored(bundle string) bool { return e.pending.restored(bundle) }
+func (e *Engine) PendingRestored(bundle string) bool { return e.pending.restored(bundle) }
 
-// LastReload is the newest run of a bundle's reload; nil when there was none.
+// LastReload is the latest run of a bundle's reload; nil when there was none.
 func (e *Engine) LastReload(bundle string) *ReloadStatus { return e.reloads.newest(bundle) }
 
 // The causes that end a wait for a permit.

@@ -74,7 +74,7 @@ func TestPermit_WaitHoldsUpNoOtherReload(t *testing.T) {
 
 // Old files that a killed process was putting back owe a reload: the program may have
 // read the new ones.
-func TestRecover_InARestoreOwesTheReload(t *testing.T) {
+func TestRecover_InARestoreTheReloadIsPending(t *testing.T) {
 	t.Parallel()
 	b, p := newPlayBed(t)
 	b.keys(map[string]string{"v": "1"})
@@ -110,7 +110,7 @@ func TestAdopt_Obstacles(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := &applying{Engine: e, job: Job{Bundle: &Bundle{parsed: &parsed{Config: Config{ForEach: &view.Source{Kind: view.KindConfig, Name: "web"}}}}}}
-		if !x.foreign(&output{Output: Output{Config: &FileConfig{}, Destination: dest}}) || len(x.taken) != 1 {
+		if !x.foreign(&output{Output: Output{Config: &FileConfig{}, Destination: dest}}, false) || len(x.taken) != 1 {
 			t.Errorf("%s: taken for a file of the agent", name)
 		}
 	}

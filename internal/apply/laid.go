@@ -95,7 +95,7 @@ func (t *applying) runLaid(ctx context.Context, unit string, cmd proc.Command, p
 	}
 	for _, f := range p.Files {
 		if !slices.ContainsFunc(binds, func(b bound) bool { return strings.HasPrefix(f.Path, b.to+"/") }) {
-			return &proc.PreviewError{Reason: fmt.Sprintf("%s does not bind a directory over that of %s", unit, f.Path)}
+			return &proc.PreviewError{Reason: fmt.Sprintf("%s does not bind a directory over the directory of %s", unit, f.Path)}
 		}
 	}
 	defer func() { _ = os.RemoveAll(laidFor(unit)) }()

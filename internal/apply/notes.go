@@ -221,7 +221,7 @@ func (t *applying) halt(failed error) {
 	}
 	t.failed = &Halt{Reason: public(failed).Error(), Time: time.Now().UTC()}
 	if err := t.halts.Set(t.name, *t.failed, files.WriteSave); err != nil {
-		t.Log.Warn("cannot note that the rolling reload failed: if the agent is killed now, the other hosts go on", "template", t.name, "err", err)
+		t.Log.Warn("cannot note that the rolling reload failed: if the agent is killed now, the other hosts continue", "template", t.name, "err", err)
 	}
 }
 

@@ -62,7 +62,7 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 // granted reports whether the host has a turn of a rollout for the bundle.
 func (j *Job) granted() bool { return j.Granted != nil && j.Granted.Err() != nil }
 
-// newer takes the newest view; it reports whether that concerns the bundle.
+// newer takes the latest view; it reports whether that concerns the bundle.
 func (j *Job) newer() bool {
 	if j.Newest == nil {
 		return false

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,9 +192,9 @@ func TestRecover_RestoresWhatTheProgramRefuses(t *testing.T) {
 	}
 }
 
-// TestRecover_WithoutAReloadNothingIsOwed kills between the swap and the end of
+// TestRecover_WithoutAReloadNothingIsPending kills between the swap and the end of
 // a bundle of two files that has no reload.
-func TestRecover_WithoutAReloadNothingIsOwed(t *testing.T) {
+func TestRecover_WithoutAReloadNothingIsPending(t *testing.T) {
 	t.Parallel()
 	b, _ := newPlayBed(t)
 	c := b.file("one", `{{ key "web/v" }}`)
@@ -221,13 +222,13 @@ func TestRetain_ForgetsReloadsThatAreNoMore(t *testing.T) {
 	}
 	b.Retain([]Config{{Name: "gone"}, {Name: "web", Reload: &ReloadConfig{Command: argv("reload")}}})
 	if b.pending.has("gone") || !b.pending.has("web") {
-		t.Errorf("owed: %v", b.pending.All())
+		t.Errorf("pending: %v", b.pending.All())
 	}
 }
 
-// TestRun_OwedAfterARestoreIsTriedAgain: the program refuses the new files and
+// TestRun_PendingAfterARestoreIsTriedAgain: the program refuses the new files and
 // cannot read the restored ones either. The retry reloads and swaps nothing.
-func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
+func TestRun_PendingAfterARestoreIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	b, p := newPlayBed(t)
 	c := b.file("web", `{{ key "web/v" }}`)
@@ -251,7 +252,7 @@ func TestRun_OwedAfterARestoreIsTriedAgain(t *testing.T) {
 	}
 	b.is("web", "1")
 	if got := p.took(); !slices.Equal(got, []string{"reload"}) || b.pending.has("web") {
-		t.Errorf("ran %v, owed: %v", got, b.pending.All())
+		t.Errorf("ran %v, pending: %v", got, b.pending.All())
 	}
 	if len(b.attempts.All()) != 0 {
 		t.Errorf("after the retry: %+v", b.attempts.All())
@@ -339,6 +340,35 @@ func TestRun_ForEachLeavesOutHostileKeys(t *testing.T) {
 		if open := b.Conds.List(); len(open) != 0 {
 			t.Errorf("%q is gone: the conditions are %+v", key, open)
 		}
+	}
+}
+
+// TestRun_ForEachFileAndDirectory: with allow_subdirs two keys want a file and a directory
+// of one name. The one that is there stays, or the directory is made; the other one has a condition, and the files of
+// other keys follow their data.
+func TestRun_ForEachFileAndDirectory(t *testing.T) {
+	t.Parallel()
+	web := view.Source{Kind: view.KindConfig, Name: "web"}
+	for first, wants := range map[string]string{"a": "f-a/b", "a/b": "f-a", "": "f-a"} {
+		b, _ := newPlayBed(t)
+		x := b.bundle(Config{Name: "each", ForEach: &web, Templates: []FileConfig{{
+			Name: "each", Contents: "{{ .Value }}", AllowSubdirs: true, CreateDirs: true,
+			Destination: func(e *template.Each) (string, error) { return b.path("f-" + e.Key), nil },
+		}}})
+		if first != "" {
+			b.keys(map[string]string{first: "1", "good": "1"})
+			b.good(x)
+		}
+		b.keys(map[string]string{"a": "1", "a/b": "1", "good": "2"})
+		r := b.apply(x)
+		open := b.Conds.List()
+		has := fmt.Sprintf("%s of the key %q", b.path("f-"+cmp.Or(first, "a/b")), cmp.Or(first, "a/b"))
+		if r.Err != nil || len(open) != 1 || open[0].Name() != "destination-taken "+b.path(wants) || !strings.Contains(open[0].Text, has) {
+			t.Errorf("after %q: %v, the conditions are %+v", first, r.Err, open)
+			continue
+		}
+		b.is("f-good", "2")
+		b.is("f-"+cmp.Or(first, "a/b"), "1")
 	}
 }
 
@@ -749,8 +779,8 @@ func TestReloads_SharedByRestoreAndKeep(t *testing.T) {
 	if results[0].Err == nil || results[1].Err != nil {
 		t.Errorf("got %v and %v", results[0].Err, results[1].Err)
 	}
-	if owed := b.pending.All(); len(owed) != 0 {
-		t.Errorf("owed: %v", owed)
+	if pending := b.pending.All(); len(pending) != 0 {
+		t.Errorf("pending: %v", pending)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // A process that is killed between swap and reload leaves new files that no
 // check may have passed, and a program that may have read them. The journal
 // keeps the old files. [Engine.Recover] makes the files all new or all old. The
-// first apply of the bundle then ends the change as the former process would
+// first apply of the bundle then ends the change as the previous process would
 // have: check, reload, and commit or restore.
 
 // Recover puts right what a killed process left. It is called once, before the
@@ -33,7 +33,7 @@ func (e *Engine) Recover(bundles []Config) {
 			return
 		}
 	}
-	// Copies for checks of a former process are of no use to anybody.
+	// Copies for checks of a previous process are of no use to anybody.
 	if left, err := filepath.Glob(filepath.Join(e.StateDir, "staged", "bundle-*")); err == nil {
 		for _, dir := range left {
 			_ = os.RemoveAll(dir)
@@ -91,7 +91,7 @@ func (e *Engine) recoverOne(name string) {
 	if !ok {
 		return
 	}
-	e.Log.Warn("repaired an unfinished change of a former process", "template", name, "new", r.New, "reload", r.Reload)
+	e.Log.Warn("repaired an unfinished change of a previous process", "template", name, "new", r.New, "reload", r.Reload)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -155,7 +155,7 @@ func (e *Engine) sweep(c *Config) {
 		}
 	}
 	if err := files.Sweep(e.FS, e.journalDir(), list...); err != nil {
-		e.Log.Warn("cannot remove files of a former process", "template", c.Name, "err", err)
+		e.Log.Warn("cannot remove files of a previous process", "template", c.Name, "err", err)
 	}
 }
 
@@ -183,7 +183,7 @@ func (e *Engine) Retain(bundles []Config) {
 	}
 }
 
-// Close lets go of changes of a former process that no apply has ended. The
+// Close lets go of changes of a previous process that no apply has ended. The
 // next process finds them again.
 func (e *Engine) Close() {
 	e.Wait()
@@ -200,7 +200,7 @@ func (e *Engine) Close() {
 }
 
 // former returns the unfinished change of the bundle, if there is one: of a
-// former process, or one of this process whose restore failed.
+// previous process, or one of this process whose restore failed.
 func (t *applying) former(ctx context.Context) (files.Recovered, bool, error) {
 	if err := t.recovery(ctx, t.name); err != nil {
 		return files.Recovered{}, false, err
@@ -224,7 +224,7 @@ func (t *applying) former(ctx context.Context) (files.Recovered, bool, error) {
 func (t *applying) finishPrevious(ctx context.Context) error {
 	r, ok, err := t.former(ctx)
 	if err != nil {
-		return fail(stageSwap, 5*time.Second, fmt.Errorf("finish a former change: %w", err))
+		return fail(stageSwap, 5*time.Second, fmt.Errorf("finish a previous change: %w", err))
 	}
 	if !ok {
 		return nil
@@ -233,18 +233,18 @@ func (t *applying) finishPrevious(ctx context.Context) error {
 	refused, err := t.finish(ctx, r)
 	t.tx, t.job.Bundle.look = nil, true
 	if err != nil {
-		return fmt.Errorf("finish a former change: %w", err)
+		return fmt.Errorf("finish a previous change: %w", err)
 	}
 	if refused != nil {
-		// The old files are back. The newest view decides what comes next.
-		t.Log.Warn("undid the change of a former process", "template", t.name, "err", refused)
+		// The old files are back. The latest view decides what comes next.
+		t.Log.Warn("undid the change of a previous process", "template", t.name, "err", refused)
 	}
 	t.job.pendingReload = t.pending.has(t.name)
 	t.rejoin()
 	return nil
 }
 
-// finish ends a former change. refused is why its files were not kept; err is
+// finish ends a previous change. refused is why its files were not kept; err is
 // why it has not ended.
 func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err error) { //nolint:nonamedreturns // two errors need names.
 	again := func(err error) error {
@@ -287,8 +287,8 @@ func (t *applying) finish(ctx context.Context, r files.Recovered) (refused, err 
 	return errors.Join(refused, err), nil
 }
 
-// permitPrevious takes the permit for a former change whose new files are in place. The
-// program reads old files again without one: with a halt, or when the former process
+// permitPrevious takes the permit for a previous change whose new files are in place. The
+// program reads old files again without one: with a halt, or when the previous process
 // has put them back.
 func (t *applying) permitPrevious(ctx context.Context) (halted bool, err error) { //nolint:nonamedreturns // says what the bool is.
 	wait, cancel := context.WithCancelCause(ctx)
@@ -301,7 +301,7 @@ func (t *applying) permitPrevious(ctx context.Context) (halted bool, err error) 
 	return true, nil
 }
 
-// refuse says why a former change whose new files are in place is taken back; nil: it
+// refuse says why a previous change whose new files are in place is taken back; nil: it
 // is not.
 func (t *applying) refuse(ctx context.Context, restore func(failed error) error, halted bool) error {
 	err := t.refusedForAttempts(restore)
@@ -322,7 +322,7 @@ func (t *applying) refuse(ctx context.Context, restore func(failed error) error,
 
 // readRestored makes the program read old files that came back when nothing has read
 // them yet. A host with a rolling reload does not wait for a permit, or for the end of
-// a halt, to go back. A failure shows as reload-failed; the newest version may mend it.
+// a halt, to go back. A failure shows as reload-failed; the latest version may mend it.
 func (t *applying) readRestored(ctx context.Context) {
 	r := t.job.Bundle.Config.Reload
 	if r == nil || r.Rolling == nil || t.job.Mode == ModeCached || !t.pending.restored(t.name) {
@@ -357,14 +357,14 @@ func (t *applying) refusedForAttempts(restore func(failed error) error) error {
 	return refused
 }
 
-// errHalted is why a former change is taken back while its rolling reload is halted: a
+// errHalted is why a previous change is taken back while its rolling reload is halted: a
 // host that must not start has its old files in place.
 var errHalted = errors.New("the rolling reload is halted")
 
-// errGoesBack is why a former change is taken back unchecked.
+// errGoesBack is why a previous change is taken back unchecked.
 var errGoesBack = errors.New("the host goes back to the version before")
 
-// checkPrevious runs the check of files in place for a change of a former
+// checkPrevious runs the check of files in place for a change of a previous
 // process: whether it has passed is not known.
 func (t *applying) checkPrevious(ctx context.Context) error {
 	if t.checkAt() != atSwapped {

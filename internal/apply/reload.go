@@ -41,10 +41,10 @@ type reloads struct {
 	wg     sync.WaitGroup
 	mu     sync.Mutex // mu guards what follows and everything in it.
 	queues map[string]*reloadQueue
-	runs   map[string]ReloadStatus // newest run of each bundle
+	runs   map[string]ReloadStatus // latest run of each bundle
 }
 
-// ReloadStatus is the newest run of a reload command.
+// ReloadStatus is the latest run of a reload command.
 type ReloadStatus struct {
 	At    time.Time    `json:"at"`
 	Took  view.Seconds `json:"took_seconds"`
@@ -57,7 +57,7 @@ type reloadQueue struct {
 	expected int // applies in flight that may still ask
 	waiting  []*reloadRequest
 	running  bool
-	last     time.Time // start of the newest run
+	last     time.Time // start of the latest run
 }
 
 // join announces an apply that names the command. It is called for all
@@ -217,7 +217,7 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 }
 
 // ledgered runs the commands of a request; those of a leader-only one between two
-// writes of its ledger, and not when a former leader has run them for these files.
+// writes of its ledger, and not when a previous leader has run them for these files.
 func (r *reloads) ledgered(ctx context.Context, req *reloadRequest, commands func() error) error {
 	if req.cfg.Leader == "" {
 		return commands()
@@ -279,7 +279,7 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	return err
 }
 
-// note keeps the newest run of a bundle's command.
+// note keeps the latest run of a bundle's command.
 func (r *reloads) note(bundle string, s ReloadStatus) {
 	var err error
 	if s.Error != "" {
@@ -294,7 +294,7 @@ func (r *reloads) note(bundle string, s ReloadStatus) {
 	r.runs[bundle] = s
 }
 
-// reloadError is why the newest run of a reload failed.
+// reloadError is why the latest run of a reload failed.
 type reloadError struct {
 	text string
 	code int

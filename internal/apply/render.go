@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -145,7 +146,7 @@ func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each,
 	return o, nil
 }
 
-// findGone lists the files that former applies wrote and that are no longer
+// findGone lists the files that previous applies wrote and that are no longer
 // wanted. Only a for_each has such: the destination of a plain template that
 // was renamed is left alone.
 func (t *applying) findGone(wanted map[string]string) {
@@ -161,6 +162,18 @@ func (t *applying) findGone(wanted map[string]string) {
 	}
 }
 
+// directories are those of the outputs whose keys hold slashes: no other key can have a file
+// there.
+func (t *applying) directories() map[string]bool {
+	dirs := map[string]bool{}
+	for _, o := range t.outputs {
+		for dir := filepath.Dir(o.Destination); o.Config.AllowSubdirs && !dirs[dir]; dir = filepath.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	return dirs
+}
+
 // stage stages what may differ from the disk. A check before the swap needs
 // the whole bundle.
 func (t *applying) stage() error {
@@ -170,6 +183,7 @@ func (t *applying) stage() error {
 	var list []files.Content
 	var staged []*output
 	whole := look || t.checkAt() == atStaged
+	dirs := t.directories()
 	for _, o := range t.outputs {
 		if !whole && !o.new && !b.taken[o.Destination] {
 			continue
@@ -179,7 +193,7 @@ func (t *applying) stage() error {
 			b.seen = true
 			continue
 		}
-		if t.foreign(o) {
+		if t.foreign(o, dirs[o.Destination]) {
 			continue
 		}
 		f := t.file(o)

@@ -239,7 +239,7 @@ func (t *applying) reload(ctx context.Context, restore func(failed error) error)
 	case err == nil, isRestored && restored.clean:
 		return errors.Join(err, t.pending.clear(t.name))
 	case errors.Is(err, command.ErrNotLeading):
-		return nil // owed until this agent leads, or sees that it was done.
+		return nil // pending until this agent leads, or sees that it was done.
 	}
 	if isRestored {
 		return err

@@ -74,7 +74,7 @@ func (l *swapLock) acquire(ctx context.Context, key string, window bool) (func()
 }
 
 // hostPatience bounds the wait for other agents of this host: one that is
-// stopped must not hold up this one for ever. The lock narrows a window, it
+// stopped must not hold up this one forever. The lock narrows a window, it
 // does not make swaps safe by itself.
 const hostPatience = 30 * time.Second
 

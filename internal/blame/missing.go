@@ -125,7 +125,7 @@ func (m *Missing) lookGroup(g *view.Group, name, text string) {
 		case !e.MayServe():
 			note = "is " + e.Status + ": members gives those that are up"
 		case len(e.RawLabels) > 0:
-			note = "is up; it is left out where the template names a label of it that is no token"
+			note = "is up; it is left out where the template names a label of it that is not a token"
 		}
 		m.add(fmt.Sprintf("group.%s member %s (%s)", name, e.Znode, e.Address()), note)
 	}
@@ -136,7 +136,7 @@ func (m *Missing) lookGroup(g *view.Group, name, text string) {
 	}
 	for _, e := range g.Rejected {
 		if strings.Contains(e.Znode, text) || strings.Contains(e.Reason, text) {
-			m.add(fmt.Sprintf("group.%s znode %s", name, e.Znode), "is no member: "+e.Reason)
+			m.add(fmt.Sprintf("group.%s znode %s", name, e.Znode), "is not a member: "+e.Reason)
 		}
 	}
 }

@@ -96,11 +96,11 @@ func (f *File) compare(b *apply.Blamed) {
 	data, _, err := b.Config.Present(b.Destination)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.Notes = append(f.Notes, "the file does not exist: this is what would be written")
+		f.Notes = append(f.Notes, "the file does not exist: the agent would write this")
 	case err != nil:
 		f.Notes = append(f.Notes, err.Error())
 	case string(data) != string(b.Data):
-		f.Notes = append(f.Notes, "the file in place differs from what is rendered here: a change is pending, was refused, or was made by hand")
+		f.Notes = append(f.Notes, "the file in place differs from this: a change is pending, was refused, or somebody edited the file")
 	}
 }
 

@@ -48,13 +48,13 @@ var (
 		Code: "agent-id-taken", Failing: true,
 		Meaning: "Another agent of the fleet has the same id. Both agents report it.",
 		Use:     "The record of the host comes from the agent that started first. Members and candidates of both agents stay.",
-		Do:      "Give each agent an `id` of its own in the block `agent`. A cloned machine brings a copied state directory: remove it there.",
+		Do:      "Give each agent its own `id` in the block `agent`. A cloned machine brings a copied state directory: remove it there.",
 	})
 	DestinationTaken = define(&Kind{
 		Code: "destination-taken", Subject: "file", Failing: true,
-		Meaning: "A key of a `for_each` names a file that exists and that the agent did not write.",
-		Use:     "That file, as it is. The agent never replaces or removes it.",
-		Do:      "Rename the key in ZooKeeper, or move the file away. `adopt = true` in the template takes such files over. Then `zkagent reload`.",
+		Meaning: "A key of a `for_each` names a file that exists and that the agent did not write. Or two keys want a file and a directory of the same name.",
+		Use:     "The file that is there, as it is.",
+		Do:      "Rename a key in ZooKeeper, or move the file away. `adopt = true` in the template takes such files over. Then `zkagent reload`.",
 	})
 	DNSNotListening = define(&Kind{
 		Code: "dns-not-listening", Subject: "address", Failing: true,
@@ -71,7 +71,7 @@ var (
 	FilesNotWatched = define(&Kind{
 		Code: "files-not-watched", Subject: "directory",
 		Meaning: "The agent cannot watch the directory of settings or templates for changes.",
-		Use:     "What was loaded last.",
+		Use:     "The settings that were loaded last.",
 		Do:      "After an edit run `zkagent reload`. The usual cause is the limit of inotify instances: raise `fs.inotify.max_user_instances`.",
 	})
 	FilesStuck = define(&Kind{
@@ -82,7 +82,7 @@ var (
 	})
 	GroupEmpty = define(&Kind{
 		Code: "group-empty", Subject: "template or bundle",
-		Meaning: "A group that the template uses has no members that are up, and neither `on_empty = \"render\"` nor an `{{ else }}` says what to write then.",
+		Meaning: "A group that the template uses has no members that are up, and the template has no `{{ else }}`, nor the group `on_empty = \"render\"`, for this case.",
 		Use:     "The file as it was, if there was one.",
 		Do:      "Do nothing if the group is meant to be empty. Otherwise find out why no member is up: run `zkagent members`, and look at the hosts of the members. `on_empty = \"render\"` writes a file without members.",
 	})
@@ -96,7 +96,7 @@ var (
 		Code: "hook-clock", Subject: "hook",
 		Meaning: "The latest slot of the schedule that a host has run is ahead of this host's clock.",
 		Use:     "The hook's other triggers.",
-		Do:      "A clock is wrong: this host's, or that of the host that ran the slot. Correct it. If the slot is far ahead, delete the hook's ledger beside the election: the schedule then begins anew.",
+		Do:      "A clock is wrong: on this host, or on the host that ran the slot. Correct it. If the slot is far ahead, delete the hook's ledger next to the election: the schedule then begins anew.",
 	})
 	HookFailed = define(&Kind{
 		Code: "hook-failed", Subject: "hook", Failing: true, Output: true,
@@ -106,15 +106,15 @@ var (
 	})
 	HookLedger = define(&Kind{
 		Code: "hook-ledger", Subject: "hook", Failing: true,
-		Meaning: "The agent cannot read or write the record of what the hook has done.",
+		Meaning: "The agent cannot read or write the record of the hook's runs.",
 		Use:     "The hook waits: otherwise it might do its work twice.",
-		Do:      "The text shows the cause. It is an ACL (for a leader-only hook, of the znode beside the election), or a state directory that is full or read-only.",
+		Do:      "The text shows the cause. It is an ACL (for a leader-only hook, of the znode next to the election), or a state directory that is full or read-only.",
 	})
 	HookSchedule = define(&Kind{
 		Code: "hook-schedule", Subject: "hook", Failing: true,
 		Meaning: "The agent cannot use the schedule of the hook.",
 		Use:     "The hook's other triggers.",
-		Do:      "Correct `schedule` in the settings; `zkagent validate` shows what is wrong.",
+		Do:      "Correct `schedule` in the settings; `zkagent validate` shows the error.",
 	})
 	HookUnknown = define(&Kind{
 		Code: "hook-unknown", Subject: "hook", Failing: true, Output: true,
@@ -132,7 +132,7 @@ var (
 		Code:    "identity-not-renewed",
 		Meaning: "The agent cannot renew its identity for ZooKeeper, such as a Kerberos ticket. The text shows the reason.",
 		Use:     "The present connection. New connections use the old ticket as long as it is valid.",
-		Do:      "Do what the text says; docs/identity.md has a list. The agent tries again by itself.",
+		Do:      "Follow the text; docs/identity.md has a list. The agent tries again by itself.",
 	})
 	KeyMissing = define(&Kind{
 		Code: "key-missing", Subject: "template or bundle", Failing: true,
@@ -172,14 +172,14 @@ var (
 	})
 	RecoverFailed = define(&Kind{
 		Code: "recover-failed", Subject: "template or bundle", Failing: true,
-		Meaning: "The agent cannot finish what a previous process left half done: a swap of files, or a reload.",
+		Meaning: "The agent cannot finish a swap of files, or a reload, that a previous process left half done.",
 		Use:     "The files as they are.",
-		Do:      "The text names the file. Take away what stands in its place, or correct the permissions or the free space of its directory. The agent tries again by itself; for a template that the settings no longer have, when it starts.",
+		Do:      "The text names the file. Remove the obstacle in its place, or correct the permissions or the free space of its directory. The agent tries again by itself; for a template that the settings no longer have, when it starts.",
 	})
 	ReloadFailed = define(&Kind{
 		Code: "reload-failed", Subject: "template or bundle", Failing: true, Output: true,
 		Meaning: "The latest run of the reload failed. The agent tries again.",
-		Use:     "What was in place before: the agent puts the old files back, and removes a file that did not exist. With `on_failure = \"keep\"` the new files stay.",
+		Use:     "The new files, while the agent repeats the reload (`retry`). Then it puts the old files back, and removes files that did not exist. With `on_failure = \"keep\"` the new files stay.",
 		Do:      "The text shows the output of the command. Run it by hand to see more.",
 	})
 	ReloadHalted = define(&Kind{
@@ -188,17 +188,17 @@ var (
 		Use:     "The files and the service as they were before that version.",
 		Do:      "The text names the host and the reason. Repair it or publish another version, then run `zkagent reload --clear-halt NAME`.",
 	})
-	ReloadOwed = define(&Kind{
-		Code: "reload-owed", Subject: "template or bundle", Failing: true, Output: true,
-		Meaning: "The service has not read the files that are in place: their reload has not succeeded yet. The text says whether they are the new files or the old ones.",
-		Use:     "The files that the text names. The service still uses what it read before.",
+	ReloadPending = define(&Kind{
+		Code: "reload-pending", Subject: "template or bundle", Failing: true, Output: true,
+		Meaning: "The service has not read the files that are in place: their reload has not succeeded yet. The text names them: the new files or the old ones.",
+		Use:     "The files that the text names. The service still uses the files that it read before.",
 		Do:      "Run the reload by hand to see why it fails. The agent tries again, also after a restart.",
 	})
 	RestoreFailed = define(&Kind{
 		Code: "restore-failed", Subject: "template or bundle", Failing: true, Output: true,
 		Meaning: "The reload failed, and the agent cannot put the old files back.",
 		Use:     "New files, which the service has refused.",
-		Do:      "Act now: the next restart of the service may fail. The text names the file; `backup` copies stand beside it.",
+		Do:      "Act now: the next restart of the service may fail. The text names the file; its directory has the `backup` copies.",
 	})
 	RolloutFailed = define(&Kind{
 		Code: "rollout-failed", Subject: "config", Failing: true, Output: true,
@@ -220,7 +220,7 @@ var (
 	})
 	ServiceNotRegistered = define(&Kind{
 		Code: "service-not-registered", Subject: "service", Failing: true,
-		Meaning: "The service has no member in ZooKeeper yet, or no more. The text says why.",
+		Meaning: "The service has no member in ZooKeeper yet, or no longer. The text contains the reason.",
 		Use:     "The other members of the group.",
 		Do:      "While the checks have not passed, wait, or see them with `zkagent status -o wide`. If ZooKeeper refuses the znode, the text contains its answer, and `zkagent doctor` compares the ACL with the identity of the agent. If the znode belongs to another session, it goes with that session.",
 	})
@@ -232,15 +232,15 @@ var (
 	})
 	SourceGone = define(&Kind{
 		Code: "source-gone", Subject: "config",
-		Meaning: "A config that was in use was deleted in ZooKeeper, or `ready` names a version that was deleted. The text says which.",
+		Meaning: "A config that was in use was deleted in ZooKeeper, or `ready` names a version that was deleted. The text names it.",
 		Use:     "The last tree. A host that starts without a saved view has none.",
 		Do:      "Restore the config, or publish it again: the section \"Delete and restore\" of docs/fleet.md has the commands. A host that still uses the tree has it in its saved view.",
 	})
 	SourceUnusable = define(&Kind{
 		Code: "source-unusable", Subject: "config, group or group of a set",
-		Meaning: "The latest state of a config tree or a group cannot be used: a key that may not be read, a digest that is wrong, more data than `max_bytes`. The text says which.",
+		Meaning: "The latest state of a config tree or a group cannot be used: a key that may not be read, a wrong digest, more data than `max_bytes`. The text contains the cause.",
 		Use:     "The last good state. If there was none, nothing is rendered from it.",
-		Do:      "Correct what the text names: the ACL of the key, the tree, or `max_bytes` in the block `config`, `group` or `groups`.",
+		Do:      "Correct the cause that the text names: the ACL of the key, the tree, or `max_bytes` in the block `config`, `group` or `groups`.",
 	})
 	StateDir = define(&Kind{
 		Code: "state-dir", Subject: "directory",

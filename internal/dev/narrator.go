@@ -24,7 +24,7 @@ type narrator struct {
 	services map[string]string
 	groups   map[string][]string
 	leaders  map[string]int64
-	runs     map[string]int64 // by hook: when the newest printed run began, and whether it had ended
+	runs     map[string]int64 // by hook: when the latest printed run began, and whether it had ended
 	open     map[string]condition.Condition
 	zk       string
 	hash     string
@@ -211,9 +211,9 @@ func (n *narrator) advise(c condition.Condition, s *show.Status) {
 		}
 		switch src.Kind {
 		case string(view.KindConfig):
-			n.con.Printf("   it goes on after: %s config publish DIR %s --zk %s\n   (DIR is a directory with a file for each key, whose bytes are the value)\n", term.ShellWord(os.Args[0]), src.Path, n.server)
+			n.con.Printf("   it continues after: %s config publish DIR %s --zk %s\n   (DIR is a directory with a file for each key, whose bytes are the value)\n", term.ShellWord(os.Args[0]), src.Path, n.server)
 		default:
-			n.con.Printf("   it goes on when %s is there; the directory \"seed\" beside the settings may have it\n", src.Path)
+			n.con.Printf("   it continues when %s exists; the directory \"seed\" next to the settings may have it\n", src.Path)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (s *story) outage() {
 		done:  func(n *narrator) bool { return n.zk != "connected" && s.waited(time.Second) },
 	})
 	s.add(step{
-		title: "ZooKeeper is back: the agent goes on in its old session",
+		title: "ZooKeeper is back: the agent continues in its old session",
 		act:   func(context.Context, *narrator) error { s.d.server.Start(); return nil },
 		done:  func(n *narrator) bool { return n.zk == "connected" },
 	})
@@ -162,7 +162,7 @@ func (s *story) waited(d time.Duration) bool { return time.Since(s.began) > d }
 
 func (s *story) over() bool { return s.at >= len(s.steps) }
 
-// next goes on with the story when it is time to.
+// next continues with the story when it is time to.
 func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 	if now.Before(s.until) {
 		return nil
@@ -180,7 +180,7 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 		if !s.waited(stepLimit) {
 			return nil
 		}
-		n.report("no effect was seen within %s; \"zkagent status\" may say why", stepLimit)
+		n.report("no effect within %s; \"zkagent status\" may show the reason", stepLimit)
 	}
 	s.running, s.until = false, now.Add(stepPause)
 	s.at++
@@ -191,7 +191,7 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 }
 
 func (s *story) end() {
-	s.d.con.Printf("\nThat was all. It goes on running: edit the settings or a template, or try one of the commands above.\n")
+	s.d.con.Printf("\nThat was all. zkagent dev keeps running: edit the settings or a template, or try one of the commands above.\n")
 	if s.d.o.ExitAfter == 0 {
 		s.d.con.Printf("Ctrl-C ends it.\n")
 	}

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
@@ -47,8 +48,5 @@ func NodeLabel(id string) string {
 		return '-'
 	}, lower)
 	readable = strings.Trim(readable[:min(len(readable), 50)], "-")
-	if readable == "" {
-		readable = "member"
-	}
-	return readable + "-" + hex.EncodeToString(sum[:5])
+	return cmp.Or(readable, "member") + "-" + hex.EncodeToString(sum[:5])
 }

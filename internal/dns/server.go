@@ -67,7 +67,7 @@ type cachedTree struct {
 	tree *tree
 }
 
-// New makes a server. state returns the newest state of the agent; it is
+// New makes a server. state returns the latest state of the agent; it is
 // called for each query and must be cheap.
 func New(cfg Config, state func() State, metrics *Metrics, log *slog.Logger) (*Server, error) {
 	if _, ok := dns.IsDomainName(cfg.Domain); !ok || cfg.Domain == "" || cfg.Domain == "." {

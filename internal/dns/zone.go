@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -42,10 +43,7 @@ type member struct {
 func newZone(g *view.Group, name, block string) *zone {
 	z := &zone{of: g, name: name, block: block, nodes: make(map[string]*member, len(g.Members)), ports: map[string]bool{}}
 	for _, m := range g.Members {
-		id := m.ID
-		if id == "" {
-			id = m.Name
-		}
+		id := cmp.Or(m.ID, m.Name)
 		e := &member{Member: m, label: NodeLabel(id)}
 		if addr, err := netip.ParseAddr(m.Host); err == nil {
 			e.addr = addr.Unmap().WithZone("")

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
@@ -67,8 +69,10 @@ type doctor struct {
 	cfg    *agent.Config      // of the settings
 	list   []Finding
 
-	running bool              // an agent answers on the socket
-	checks  map[string]string // when its checks run, by template
+	running     bool              // an agent answers on the socket
+	checks      map[string]string // when its checks run, by template
+	conditions  []show.Condition  // that it reports
+	unreachable bool              // no server took a session
 }
 
 // wait bounds one question.
@@ -109,12 +113,13 @@ func Examine(ctx context.Context, o *Options) ([]Finding, *settings.Settings) {
 		d.commands()
 		d.systemd(ctx)
 	}
+	d.remaining()
 	return d.list, d.loaded
 }
 
 func (d *doctor) settings() {
 	if len(d.o.Paths) == 0 {
-		d.add(LevelWarn, "settings", "", "there are no settings: only ZooKeeper is looked at", "name them by --config")
+		d.add(LevelWarn, "settings", "", "there are no settings: only ZooKeeper is tested", "name them by --config")
 		return
 	}
 	s, err := settings.Load(d.o.Paths, settings.Options{Env: d.o.Env})
@@ -136,7 +141,7 @@ func (d *doctor) settings() {
 		if s, err = settings.Load(d.o.Paths, settings.Options{Env: d.o.Env, Offline: true}); err != nil {
 			return
 		}
-		d.hint("credentials are those of the unit: run this as root or as the user of the agent, while it runs")
+		d.hint("the unit has the credentials: run this as root or as the user of the agent, while it runs")
 	}
 	d.loaded, d.cfg = s, &s.Config
 }
@@ -169,9 +174,43 @@ func (d *doctor) agent(ctx context.Context) {
 	if d.cfg != nil && s.Settings.Hash != d.cfg.Hash {
 		d.add(LevelWarn, "settings", "", "the agent runs with other settings than those in the files", "\"zkagent reload\" loads them")
 	}
-	for _, c := range s.Conditions {
-		d.add(LevelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))
+	d.conditions = s.Conditions
+}
+
+// causes are the checks whose failure is the cause of a condition of the agent.
+var causes = map[string][]string{
+	"zookeeper-unreachable": {"server"}, "waiting-for-sources": {"server"}, "dns-not-listening": {"dns"}, "state-dir": {"state"},
+	"template-failed": {"file", "check", "reload"}, "files-stuck": {"file"}, "reload-failed": {"reload"}, "reload-pending": {"reload"}, "hook-failed": {"hook"},
+}
+
+// remaining adds the conditions of the agent whose cause no check has found.
+func (d *doctor) remaining() {
+	var missing []string // sources whose znodes do not exist, or are closed
+	for _, f := range d.list {
+		if kind, name, ok := strings.Cut(f.About, " "); ok && f.Check == "znode" && f.Level != LevelOK {
+			name, _, _ = strings.Cut(name, " ")
+			missing = append(missing, kind+"."+name)
+		}
 	}
+	found := slices.Clone(d.list)
+	for _, c := range d.conditions {
+		sources := strings.Split(strings.TrimPrefix(c.Text, "waiting for "), ", ")
+		known := slices.ContainsFunc(found, func(f Finding) bool { return d.cause(&c, &f) }) ||
+			c.Code == "waiting-for-sources" && !slices.ContainsFunc(sources, func(s string) bool { return !slices.Contains(missing, s) })
+		if !known {
+			d.add(LevelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))
+		}
+	}
+}
+
+func (d *doctor) cause(c *show.Condition, f *Finding) bool {
+	switch {
+	case f.Level != LevelFail || !slices.Contains(causes[c.Code], f.Check):
+		return false
+	case f.Check == "server":
+		return d.unreachable
+	}
+	return slices.Contains(strings.Fields(f.About), c.Subject)
 }
 
 // dns queries the agent's DNS listener over UDP and TCP. A client uses TCP when an

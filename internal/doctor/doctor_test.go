@@ -2,8 +2,12 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -184,7 +189,7 @@ func TestDoctor_ACLs(t *testing.T) {
 		},
 		{
 			"a group that does not exist yet", "", nil,
-			LevelOK, "znode", "made when it is needed", "",
+			LevelOK, "znode", "creates it when it needs it", "",
 		},
 	}
 	for _, c := range cases {
@@ -252,6 +257,63 @@ func TestDoctor_Destination(t *testing.T) {
 		if got := d.list[len(d.list)-1]; len(d.list) != 1 || got.Level != c.level || !strings.Contains(got.Text, c.text) {
 			t.Errorf("%s: got %+v, want %s with %q", c.dest, d.list, c.level, c.text)
 		}
+	}
+}
+
+// TestDoctor_Once: what a check finds and the agent reports as a condition is named once.
+func TestDoctor_Once(t *testing.T) {
+	conditions := []show.Condition{
+		{Code: "zookeeper-unreachable"},
+		{Code: "waiting-for-sources", Text: "waiting for config.site"},
+		{Code: "template-failed", Subject: "app"},
+		{Code: "template-failed", Subject: "web"},
+		{Code: "service-critical", Subject: "web"},
+	}
+	for _, c := range []struct {
+		unreachable bool
+		found       Finding
+		want        string
+	}{
+		{false, Finding{LevelOK, "file", "template app /etc/app", "", ""}, "zookeeper-unreachable,waiting-for-sources,template-failed app,template-failed web,service-critical web"},
+		{false, Finding{LevelFail, "file", "template app /etc/app", "", ""}, "zookeeper-unreachable,waiting-for-sources,template-failed web,service-critical web"},
+		{false, Finding{LevelFail, "check", "template web", "", ""}, "zookeeper-unreachable,waiting-for-sources,template-failed app,service-critical web"},
+		{false, Finding{LevelFail, "server", "a:1", "", ""}, "zookeeper-unreachable,waiting-for-sources,template-failed app,template-failed web,service-critical web"},
+		{true, Finding{LevelFail, "server", "a:1", "", ""}, "template-failed app,template-failed web,service-critical web"},
+		{false, Finding{LevelWarn, "znode", "config site /config/site", "", ""}, "zookeeper-unreachable,template-failed app,template-failed web,service-critical web"},
+		{false, Finding{LevelWarn, "znode", "config web /config/web", "", ""}, "zookeeper-unreachable,waiting-for-sources,template-failed app,template-failed web,service-critical web"},
+	} {
+		d := &doctor{conditions: conditions, unreachable: c.unreachable, list: []Finding{c.found}}
+		d.remaining()
+		var got []string
+		for _, f := range d.list[1:] {
+			got = append(got, f.About)
+		}
+		if strings.Join(got, ",") != c.want {
+			t.Errorf("%+v: got %q, want %q", c.found, got, c.want)
+		}
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(show.Status{Conditions: conditions})
+	}))
+	server.Listener = ln
+	server.Start()
+	t.Cleanup(server.Close)
+	list, _ := Examine(t.Context(), &Options{Socket: func() (string, error) { return socket, nil }, ZooKeeper: func(*agent.Config) (session.Config, error) {
+		return session.Config{Servers: []string{"a:1"}, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, os.ErrPermission }}, nil
+	}, Wait: 50 * time.Millisecond})
+	counts := map[string]int{}
+	for _, f := range list {
+		if f.Level != LevelOK {
+			counts[f.Check]++
+		}
+	}
+	if counts["server"] != 1 || counts["zookeeper"] != 0 || counts["condition"] != 3 {
+		t.Errorf("one server, two failed templates and a critical service: %+v", list)
 	}
 }
 

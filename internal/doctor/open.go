@@ -120,7 +120,7 @@ func (d *doctor) open(ctx context.Context, s *session.Session) {
 		d.openFound(root, open, looked)
 		if left <= 0 {
 			d.add(LevelWarn, "acl", root, fmt.Sprintf("only the first %d znodes are looked at", openLimit))
-			d.hint("\"zkagent zk acl set %s world:anyone:r auth::cdrwa --recursive\" closes what is open below it", root)
+			d.hint("\"zkagent zk acl set %s world:anyone:r auth::cdrwa --recursive\" closes the open znodes below it", root)
 			return
 		}
 	}

@@ -128,7 +128,7 @@ func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
 	case strconv.Itoa(os.Geteuid()) == u.Uid:
 		return &syscall.SysProcAttr{}
 	case os.Geteuid() != 0:
-		d.add(LevelWarn, "systemd", "zkagent.service", "you are not the user of the agent: what was found of files and permissions is yours")
+		d.add(LevelWarn, "systemd", "zkagent.service", "you are not the user of the agent: findings about files and permissions are about yours")
 	default:
 		d.add(LevelWarn, "systemd", "zkagent.service", "you are root: that a file can be written does not show that the agent can")
 	}

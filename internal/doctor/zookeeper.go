@@ -46,12 +46,8 @@ func (d *doctor) zooKeeper(ctx context.Context) {
 			reached++
 		}
 	}
-	if reached == 0 {
-		d.add(LevelFail, "zookeeper", strings.Join(c.Servers, ","), "no server takes a session")
-		return
-	}
-	if need := len(c.Servers)/2 + 1; reached < need {
-		d.add(LevelWarn, "zookeeper", "", fmt.Sprintf("only %d of %d servers take a session", reached, len(c.Servers)))
+	if d.unreachable = reached == 0; d.unreachable {
+		return // The findings of the servers say it.
 	}
 	dial, cancel := context.WithTimeout(ctx, 2*d.wait())
 	defer cancel()
@@ -174,7 +170,7 @@ func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Co
 	ids, err := s.WhoAmI(ctx)
 	switch {
 	case errors.Is(err, session.ErrUnimplemented):
-		d.add(LevelOK, "identity", "", "the server cannot say who we are: it is older than 3.7")
+		d.add(LevelOK, "identity", "", "the server cannot name our identities: it is older than 3.7")
 		return nil
 	case err != nil:
 		d.add(LevelWarn, "identity", "", err.Error())
@@ -207,7 +203,7 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, ids []session.Id
 		switch {
 		case errors.Is(err, session.ErrNoNode) && n.write:
 			if d.mayCreate(ctx, s, about, n.path) {
-				d.add(LevelOK, "znode", about, "does not exist yet; it is made when it is needed")
+				d.add(LevelOK, "znode", about, "does not exist yet; the agent creates it when it needs it")
 			}
 		case errors.Is(err, session.ErrNoNode):
 			d.add(LevelWarn, "znode", about, "does not exist")
@@ -317,13 +313,13 @@ func unitStateDir(root string) string {
 func (d *doctor) stateDir() {
 	dir := cmp.Or(d.cfg.StateDir, unitStateDir("/"))
 	if dir == "" {
-		d.add(LevelWarn, "state", "", "no state_dir: no restart from what was known, no hand-over of the session")
+		d.add(LevelWarn, "state", "", "no state_dir: a restart cannot use the last good view, nor take over the session")
 		return
 	}
 	info, err := files.Look(files.File{Destination: dir, Symlink: files.SymlinkFollow})
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		d.add(LevelOK, "state", dir, "does not exist yet; it is made at the start")
+		d.add(LevelOK, "state", dir, "does not exist yet; the agent creates it at its start")
 	case err != nil:
 		d.add(LevelFail, "state", dir, err.Error())
 	case !info.IsDir():

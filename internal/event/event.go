@@ -24,7 +24,7 @@ type Event struct {
 
 const ringSize = 500
 
-// Ring keeps the newest events. It is safe for concurrent use.
+// Ring keeps the latest events. It is safe for concurrent use.
 type Ring struct {
 	mu      sync.Mutex // mu guards everything below.
 	seq     int64
@@ -34,7 +34,7 @@ type Ring struct {
 }
 
 // NewRing returns an empty ring. Its numbers begin with the time in
-// microseconds, so that a reader of a former process misses nothing.
+// microseconds, so that a reader of a previous process misses nothing.
 func NewRing() *Ring {
 	return &Ring{seq: time.Now().UnixMicro(), changed: make(chan struct{})}
 }
@@ -70,7 +70,7 @@ func (e *Ring) Newest() (int64, <-chan struct{}) {
 }
 
 // Since returns the kept events after seq, and a channel that is closed at
-// the next one. A number that was not given out is of a former process whose
+// the next one. A number that was not given out is of a previous process whose
 // clock was ahead: all are new to that reader. Kept orders that the ring no longer has
 // come first.
 func (e *Ring) Since(seq int64) ([]Event, <-chan struct{}) {
@@ -103,7 +103,7 @@ func (e *Ring) Since(seq int64) ([]Event, <-chan struct{}) {
 
 // Orders outlive the ring and the process, because people ask later who gave them.
 //
-// Guaranteed: the newest ordersKept orders are in one file of mode 0600, which is
+// Guaranteed: the latest ordersKept orders are in one file of mode 0600, which is
 // replaced as a whole after each order. An order is in it before its sender has an
 // answer. A file that cannot be read or written costs the past, never an order.
 
@@ -113,19 +113,19 @@ const (
 	maxKeptText = 1 << 10 // bytes of one order's text in the file
 )
 
-// keptOrders are the newest orders, of this process and of former ones.
+// keptOrders are the latest orders, of this process and of previous ones.
 type keptOrders struct {
 	*files.Store[[]Event]
 	failed func(error)
 }
 
-// KeepOrders reads the orders that former processes received from a file, and keeps new
-// ones there. It is called before the first event. failed is called with the error of a
-// read or write.
-func (e *Ring) KeepOrders(path string, failed func(error)) {
+// KeepOrders reads the orders that previous processes received from the state directory,
+// and keeps new ones there. It is called before the first event. failed is called with
+// the error of a read or write.
+func (e *Ring) KeepOrders(stateDir string, failed func(error)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	store, err := files.OpenStore[[]Event](path, nil)
+	store, err := files.OpenStore[[]Event](stateDir, "orders.json", nil)
 	if err != nil {
 		failed(err)
 	}

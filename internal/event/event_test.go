@@ -34,7 +34,7 @@ func TestOrders_Kept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "orders.json")
 	ring := func() *Ring {
 		e := NewRing()
-		e.KeepOrders(path, func(err error) { t.Error(err) })
+		e.KeepOrders(filepath.Dir(path), func(err error) { t.Error(err) })
 		return e
 	}
 	former := ring()
@@ -87,7 +87,7 @@ func TestOrders_Damaged(t *testing.T) {
 	var failures []error
 	note := func(err error) { failures = append(failures, err) }
 	e := NewRing()
-	e.KeepOrders(path, note)
+	e.KeepOrders(dir, note)
 	if len(failures) != 1 || !strings.Contains(failures[0].Error(), path) {
 		t.Errorf("a damaged file: %v", failures)
 	}
@@ -96,7 +96,7 @@ func TestOrders_Damaged(t *testing.T) {
 		t.Errorf("after a damaged file: %v, %v", failures, list)
 	}
 	e = NewRing()
-	e.KeepOrders(filepath.Join(path, "below"), note)
+	e.KeepOrders(path, note)
 	e.Add(Event{Kind: "order", Subject: "reload"})
 	if list, _ := e.Since(0); len(failures) < 2 || len(list) != 1 {
 		t.Errorf("without a directory: %v, %v", failures, list)

@@ -381,7 +381,7 @@ func (f *FS) dressDir(dir *os.File, path string, attr attributes) error {
 	}
 	_, err = dir.ReadDir(1)
 	if !errors.Is(err, io.EOF) || int(statOf(info).Uid) != os.Geteuid() {
-		return fmt.Errorf("%s was exchanged while it was made", path)
+		return fmt.Errorf("%s was exchanged while it was being created", path)
 	}
 	if err := (&directory{fs: f, path: filepath.Dir(path)}).chown(dir, filepath.Base(path), attr); err != nil {
 		return err

@@ -14,13 +14,13 @@ import (
 )
 
 // The journal of a change is one small file in the state directory. It exists
-// from before the first rename until nothing is owed any more:
+// from before the first rename until no reload is pending any more:
 //
 //	swap      the renames have begun. All files new: the change was made; its
-//	          check and its reload are owed. Otherwise it is undone from the
+//	          check and its reload are pending. Otherwise it is undone from the
 //	          links to the old files, or their copies; no program has read
 //	          the new ones.
-//	restore   the old files are being put back, and a reload is owed.
+//	restore   the old files are being put back, and a reload is pending.
 //
 // The old file of a rename is kept by a link beside it. The old bytes of a
 // file that is written in place are kept by a copy in the state directory,
@@ -72,7 +72,7 @@ const journalExt = ".journal"
 
 func journalName(bundle string) string { return url.PathEscape(bundle) + journalExt }
 
-// journal writes the journal of the change, replacing the former one.
+// journal writes the journal of the change, replacing the previous one.
 func (tx *Tx) journal(p phase) error {
 	if tx.cfg.StateDir == "" {
 		return nil
@@ -118,7 +118,7 @@ func (s *Staged) entry() entry {
 	return e
 }
 
-// forget removes the journal: nothing is owed.
+// forget removes the journal: no reload is pending.
 func (tx *Tx) forget() error {
 	if tx.cfg.StateDir == "" || tx.phase == "" {
 		return nil

@@ -23,16 +23,18 @@ type Store[T any] struct {
 	value  T
 }
 
-// OpenStore reads the value of a former process. Without a path the value is kept in
-// memory only. With an error, of a file that cannot be read, the store is empty and
-// works; the next change replaces the file. fsys is for tests.
-func OpenStore[T any](path string, fsys *FS) (*Store[T], error) {
-	s := &Store[T]{path: path, fs: fsys}
-	if path == "" {
+// OpenStore reads the value of a previous process from a file below the state directory.
+// Without a directory the value is kept in memory only. With an error, of a file that
+// cannot be read, the store is empty and works; the next change replaces the file. fsys
+// is for tests.
+func OpenStore[T any](stateDir, name string, fsys *FS) (*Store[T], error) {
+	s := &Store[T]{fs: fsys}
+	if stateDir == "" {
 		return s, nil
 	}
+	s.path = filepath.Join(stateDir, name)
 	var v T
-	if err := LoadJSON(path, &v); err != nil {
+	if err := LoadJSON(s.path, &v); err != nil {
 		return s, err
 	}
 	s.value = v
@@ -75,8 +77,8 @@ func (s *Store[T]) Change(fn func(v *T) Write) error {
 type Map[V any] struct{ *Store[map[string]V] }
 
 // OpenMap is [OpenStore] of a map.
-func OpenMap[V any](path string, fsys *FS) (Map[V], error) {
-	s, err := OpenStore[map[string]V](path, fsys)
+func OpenMap[V any](stateDir, name string, fsys *FS) (Map[V], error) {
+	s, err := OpenStore[map[string]V](stateDir, name, fsys)
 	if s.value == nil {
 		s.value = map[string]V{}
 	}

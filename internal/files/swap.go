@@ -26,7 +26,7 @@ func (s *Staged) swap() error {
 		err = s.dir.rename(s.temp, s.base)
 	}
 	if errors.Is(err, syscall.EBUSY) {
-		err = fmt.Errorf("%w: the file is a mount of its own, which cannot be replaced; set in_place = true", err)
+		err = fmt.Errorf("%w: the file is a mount, which cannot be replaced; set in_place = true", err)
 	}
 	if err != nil {
 		return fmt.Errorf("swap %s: %w", s.file.Destination, err)

@@ -29,9 +29,9 @@ var (
 	// ErrNotRestored says that not all of the old files are back. The journal and the
 	// kept files stay, whatever is called then; [Recover] tries again.
 	ErrNotRestored = errors.New("the old files are not all back")
-	// ErrPending says that a former change of the bundle could not be undone.
+	// ErrPending says that a previous change of the bundle could not be undone.
 	// Recover comes first: another change would lose its kept files.
-	ErrPending = errors.New("a former change of the bundle is not finished")
+	ErrPending = errors.New("a previous change of the bundle is not finished")
 
 	errDryRun = errors.New("a dry run cannot be swapped")
 )
@@ -177,7 +177,7 @@ func (tx *Tx) changed() []*Staged {
 }
 
 // Swap puts all files in place, or none: after an error the old ones are
-// back, unless it is [ErrNotRestored]. The reload is owed from here on.
+// back, unless it is [ErrNotRestored]. The reload is pending from here on.
 func (tx *Tx) Swap() error {
 	list := tx.changed()
 	if len(list) == 0 {
@@ -248,7 +248,7 @@ func (tx *Tx) restoreAll(list []*Staged) error {
 }
 
 // Restore puts the old files back after a check or reload that failed. The
-// service may have read the new ones, so a reload is owed until Commit. After
+// service may have read the new ones, so a reload is pending until Commit. After
 // an error it can be called again.
 func (tx *Tx) Restore() error {
 	list := tx.changed()
@@ -258,7 +258,7 @@ func (tx *Tx) Restore() error {
 	return errors.Join(tx.journal(phaseRestore), tx.restoreAll(list))
 }
 
-// Commit ends the change: nothing is owed, nothing can be restored. While a
+// Commit ends the change: no reload is pending, nothing can be restored. While a
 // restore has failed it keeps everything and returns [ErrNotRestored].
 //
 // The journal goes before the kept files: while there is one, they are there.
@@ -301,7 +301,7 @@ func (tx *Tx) Discard() error {
 }
 
 // Keep ends the process's part and leaves the journal, so that the reload
-// that is owed is known to the next process. Nothing can be restored by this
+// that is pending is known to the next process. Nothing can be restored by this
 // one any more.
 func (tx *Tx) Keep() {
 	for _, s := range tx.staged {

@@ -174,7 +174,7 @@ func TestTx_FaultAtEachCall(t *testing.T) {
 const killedEnv = "ZKAGENT_TEST_KILLED"
 
 // TestTx_Killed kills a process at each of its system calls. Afterwards
-// Recover must find all files old or all new, and know of an owed reload
+// Recover must find all files old or all new, and know of a pending reload
 // whenever the new ones may have been reloaded.
 func TestTx_Killed(t *testing.T) {
 	if spec := os.Getenv(killedEnv); spec != "" {
@@ -254,7 +254,7 @@ func recoverKilled(t *testing.T, b bundle, n int, restore bool) {
 			t.Errorf("call %d: recovered %+v, files new %v", n, r, isNew)
 		}
 		if isNew && !r.Reload {
-			t.Errorf("call %d: the reload of the new files is not owed", n)
+			t.Errorf("call %d: the reload of the new files is not pending", n)
 		}
 		if err := errors.Join(r.Tx.Restore(), r.Tx.Commit()); err != nil {
 			t.Errorf("call %d: %v", n, err)

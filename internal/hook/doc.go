@@ -11,7 +11,7 @@
 // and each write checks the candidate's znode in the same transaction. The
 // ledger of any other hook is a file in the state directory.
 //
-// Guaranteed: the newest accepted content runs its hook once, whoever leads. A
+// Guaranteed: the latest accepted content runs its hook once, whoever leads. A
 // run that started and whose end is unknown is reported, and is repeated only
 // if the hook is idempotent. A leader-only command is gone before another host
 // can lead. Nothing runs without its ledger.

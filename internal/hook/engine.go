@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +28,7 @@ type Options struct {
 	// Run runs a command; nil: proc.Run, under a guard where it needs a lease.
 	// Tests in virtual time replace it.
 	Run command.Run
-	// State returns the newest state.
+	// State returns the latest state.
 	State  func() State
 	Events *event.Ring
 	Count  func(hook, result string) // counts a run by its result
@@ -56,7 +55,7 @@ type Engine struct {
 
 	terms       terms
 	seen        zxids
-	history     *history
+	history     history
 	set         atomic.Pointer[set]
 	deposing    sync.WaitGroup // on_deposed hooks that run
 	guardsGone  atomic.Bool
@@ -72,11 +71,10 @@ type set struct {
 
 // New returns an engine without hooks.
 func New(o Options) *Engine {
-	dir := ""
-	if o.StateDir != "" {
-		dir = filepath.Join(o.StateDir, "hooks")
+	e := &Engine{
+		Options: o, terms: terms{in: map[string]*term{}}, seen: zxids{newest: map[string]int64{}},
+		history: history{stateDir: o.StateDir, log: o.Log, hooks: map[string]*files.Store[hookRuns]{}},
 	}
-	e := &Engine{Options: o, terms: terms{in: map[string]*term{}}, seen: zxids{newest: map[string]int64{}}, history: newHistory(dir, o.Log)}
 	e.set.Store(&set{next: make(chan struct{})})
 	return e
 }

@@ -2,7 +2,6 @@ package hook
 
 import (
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +34,8 @@ const (
 // history keeps the last runs of each hook, in the state directory when there
 // is one. It is safe for concurrent use.
 type history struct {
-	dir string // empty: memory only
+	stateDir string // empty: memory only
+	log      *slog.Logger
 
 	mu    sync.Mutex // mu guards hooks.
 	hooks map[string]*files.Store[hookRuns]
@@ -47,36 +47,20 @@ type hookRuns struct {
 	Runs []Run  `json:"runs"`
 }
 
-// newHistory reads what a former process kept, without the files that it cannot read.
-func newHistory(dir string, log *slog.Logger) *history {
-	h := &history{dir: dir, hooks: map[string]*files.Store[hookRuns]{}}
-	if dir == "" {
-		return h
-	}
-	paths, _ := filepath.Glob(filepath.Join(dir, "*.json"))
-	for _, path := range paths {
-		kept, err := files.OpenStore[hookRuns](path, nil)
-		if err != nil {
-			log.Warn("cannot read the last runs of a hook", "err", err)
-			continue
-		}
-		kept.Read(func(k hookRuns) { h.hooks[k.Name] = kept })
-	}
-	return h
-}
-
-// hook is where the runs of one hook are kept.
+// hook is where the runs of one hook are kept. Its first use reads what a previous
+// process kept.
 func (h *history) hook(name string) *files.Store[hookRuns] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.hooks[name] == nil {
-		path := ""
-		if h.dir != "" {
-			path = filepath.Join(h.dir, files.Name(name)+".json")
+	kept := h.hooks[name]
+	if kept == nil {
+		var err error
+		if kept, err = files.OpenStore[hookRuns](h.stateDir, files.StateFile("", "hooks", name), nil); err != nil {
+			h.log.Warn("cannot read the last runs of a hook", "hook", name, "err", err)
 		}
-		h.hooks[name], _ = files.OpenStore[hookRuns](path, nil) // What cannot be read was reported at the start.
+		h.hooks[name] = kept
 	}
-	return h.hooks[name]
+	return kept
 }
 
 // add appends a run; a state directory that cannot be written costs the

@@ -26,7 +26,7 @@ var errNotLeader = errors.New("not the leader any more")
 
 type entry struct {
 	Zxid   int64     `json:"zxid,omitempty"`   // of a change
-	Digest string    `json:"digest,omitempty"` // of the content, for reloads of the files; former versions wrote none
+	Digest string    `json:"digest,omitempty"` // of the content, for reloads of the files; previous versions wrote none
 	Slot   time.Time `json:"at,omitzero"`      // of a schedule
 	State  string    `json:"state"`
 	Term   int64     `json:"term,omitempty"`

@@ -8,7 +8,7 @@ import (
 )
 
 // BeginReload opens the ledger of a leader-only reload: a change that was put in
-// place without a leader is reloaded by the next leader, and one that a former
+// place without a leader is reloaded by the next leader, and one that a previous
 // leader has reloaded is not reloaded again. done: there is nothing to do.
 // Else finish records the end of the reload.
 func (e *Engine) BeginReload(ctx context.Context, req command.LeaderReload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
@@ -38,7 +38,7 @@ func (e *Engine) BeginReload(ctx context.Context, req command.LeaderReload) (don
 	finish = func(err error) {
 		state := endOf(ctx, err)
 		if state == "" {
-			return // the ledger goes on saying that it was started.
+			return // the ledger still says that it was started.
 		}
 		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
 		defer cancel()

@@ -42,7 +42,7 @@ type runner struct {
 	begun    time.Time
 	shown    view.View                 // the view whose changes were handled last
 	lags     map[view.Source]time.Time // since when the view is behind the ledger
-	contents map[view.Source]content   // of the newest states
+	contents map[view.Source]content   // of the latest states
 	unknown  map[string]bool
 	// finished are runs of this process whose end the ledger does not say
 	// yet, because it could not be written: run -> done or failed.
@@ -130,7 +130,7 @@ func (r *runner) elected(ctx context.Context) error {
 		r.report("elected", e.Run, "on_elected of term "+strconv.FormatInt(e.Term, 10))
 	}
 	if e != nil && e.Term == r.scope.term {
-		// A resumed term: the former process ran it, or was about to.
+		// A resumed term: the previous process ran it, or was about to.
 		if e.State != stateStarted || !r.mayRepeat("elected", e.Run, "on_elected of this term") {
 			return nil
 		}
@@ -312,7 +312,7 @@ func (r *runner) ledgered(ctx context.Context, ev command.Trigger, slot time.Tim
 		return err
 	}
 	if e.State = endOf(ctx, r.attempts(ctx, ev, slot)); e.State == "" {
-		return nil // the ledger goes on saying that it was started.
+		return nil // the ledger still says that it was started.
 	}
 	e.Time = time.Now().UTC()
 	r.finished[e.Run] = e.State

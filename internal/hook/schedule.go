@@ -157,7 +157,7 @@ func (s Schedule) Set() bool { return s.s != nil }
 // maxMissed bounds the slots that are looked at after a long absence.
 const maxMissed = 1000
 
-// missed lists the slots after last up to now, the newest maxMissed of them.
+// missed lists the slots after last up to now, the latest maxMissed of them.
 func (s Schedule) missed(last, now time.Time) []time.Time {
 	var slots []time.Time
 	for t := s.Next(last); !t.IsZero() && !t.After(now); t = s.Next(t) {
@@ -233,7 +233,7 @@ func (r *runner) checkClock(now time.Time) {
 	r.engine.Conditions.SetText(condition.HookClock, r.cfg.Name, text)
 }
 
-// finishSlot records the end of the newest slot's run when it ran beside us.
+// finishSlot records the end of the latest slot's run when it ran beside us.
 func (r *runner) finishSlot(ctx context.Context) error {
 	if r.rec.Slot == nil || r.rec.Slot.State != stateStarted {
 		return nil
@@ -268,7 +268,7 @@ func (r *runner) due(now time.Time) []time.Time {
 	return latest
 }
 
-// slot runs the hook for one slot, with regard to the runs of former slots
+// slot runs the hook for one slot, with regard to the runs of previous slots
 // that are still going on.
 func (r *runner) slot(ctx context.Context, slot time.Time) error {
 	ev := command.Trigger{Event: command.EventSchedule}
@@ -279,7 +279,7 @@ func (r *runner) slot(ctx context.Context, slot time.Time) error {
 		r.running.stop()
 	}
 	// Runs that overlap share one entry; the end is written by finishSlot
-	// when it is still the newest slot's.
+	// when it is still the latest slot's.
 	e := entry{Slot: slot.UTC(), State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
 	if err := r.write(ctx, e, putSlot); err != nil {
 		return err

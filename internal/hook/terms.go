@@ -141,7 +141,7 @@ func (e *Engine) runInTerm(ctx context.Context, x *term, c proc.Command) (proc.R
 // not work of a leader, so they need no lease; Wait waits for them.
 func (e *Engine) deposed(ctx context.Context, name string, id int64) {
 	if e.handingOver.Load() {
-		return // the term goes on in the next process.
+		return // the term continues in the next process.
 	}
 	p := &place{engine: e, election: name, scope: scope{term: id, run: e.plain}}
 	for _, h := range e.set.Load().hooks {
@@ -172,7 +172,7 @@ func (e *Engine) HandOver(ctx context.Context) {
 // runs from now on.
 func (e *Engine) HandingOver() { e.handingOver.Store(true) }
 
-// WaitGuards waits until no guard of a former process is left: what such a
+// WaitGuards waits until no guard of a previous process is left: what such a
 // process started in a term that this one resumed may still run. timeout is that
 // of the session.
 func (e *Engine) WaitGuards(ctx context.Context, timeout time.Duration) error {

@@ -53,6 +53,8 @@ const (
 	ErrCodeMarshallingError          int32 = -5
 	ErrCodeUnimplemented             int32 = -6
 	ErrCodeBadArguments              int32 = -8
+	ErrCodeNewConfigNoQuorum         int32 = -13
+	ErrCodeReconfigInProgress        int32 = -14
 	ErrCodeNoNode                    int32 = -101
 	ErrCodeNoAuth                    int32 = -102
 	ErrCodeBadVersion                int32 = -103

@@ -86,7 +86,7 @@ func ParseDirectives(s string) (map[string]string, error) {
 	for s = strings.TrimLeft(s, between); s != ""; s = strings.TrimLeft(s, between) {
 		match := directive.FindStringSubmatch(s)
 		if match == nil {
-			return nil, fmt.Errorf("%.20q is no directive", s)
+			return nil, fmt.Errorf("%.20q is not a directive", s)
 		}
 		if name := strings.ToLower(strings.TrimSpace(match[1])); found[name] == "" {
 			found[name] = escaped.ReplaceAllString(match[2], "$1") + strings.TrimSpace(match[3])

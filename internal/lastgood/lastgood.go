@@ -3,7 +3,7 @@
 //
 // A file begins with a whole view; each later line is what the next view changes. So
 // a change costs what has changed, not the whole view. Each line has a checksum.
-// The newest view counts whose file is sound up to it.
+// The latest view counts whose file is sound up to it.
 package lastgood
 
 import (
@@ -230,14 +230,14 @@ func seal(g *View) ([]byte, error) {
 
 func directory(stateDir string) string { return filepath.Join(stateDir, "lastgood") }
 
-// Files lists the kept files, newest first.
+// Files lists the kept files, latest first.
 func Files(stateDir string) []string {
 	names, _ := filepath.Glob(filepath.Join(directory(stateDir), "view-[0-9]*"))
 	slices.Reverse(names) // Their numbers have nine digits.
 	return names
 }
 
-// Load reads the newest file of the state directory that begins with a sound view;
+// Load reads the latest file of the state directory that begins with a sound view;
 // nil without an error when there is none.
 func Load(stateDir string) (*View, error) {
 	if stateDir == "" {

@@ -4,9 +4,9 @@
 // A member, a candidate or a subscription would otherwise stay for as long as the session
 // lives. There are two occasions:
 //
-//   - A session was taken over from a former process. It is compared with the
+//   - A session was taken over from a previous process. It is compared with the
 //     settings before any unit works in it ([Sweeper.Session]).
-//   - Units of former settings could not delete what they had, because ZooKeeper
+//   - Units of previous settings could not delete what they had, because ZooKeeper
 //     was unreachable when they left ([Sweeper.Add] and [Sweeper.Run]).
 //
 // Guaranteed: nothing that the present settings want is deleted, nor a znode whose
@@ -47,7 +47,7 @@ type Wanted struct {
 type Owner struct {
 	Session func(ctx context.Context) (*session.Session, error)
 	Present func() Settings
-	// First does what comes before a znode goes: the commands of a former process
+	// First does what comes before a znode goes: the commands of a previous process
 	// end, and the other hosts learn of its failures.
 	First func(ctx context.Context, s *session.Session) error
 	Log   *slog.Logger
@@ -184,7 +184,7 @@ func (w *Sweeper) delete(ctx context.Context, s *session.Session, former []Setti
 	if len(paths) == 0 {
 		return nil
 	}
-	// A candidate of a former process must not go before its commands have: another
+	// A candidate of a previous process must not go before its commands have: another
 	// host would lead beside them. Nor may a permit go before the halt stands.
 	if err := w.owner.First(ctx, s); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (w *Sweeper) delete(ctx context.Context, s *session.Session, former []Setti
 	return w.deleteAll(ctx, s, paths)
 }
 
-// wantedBefore returns those paths that former settings wanted.
+// wantedBefore returns those paths that previous settings wanted.
 func (w *Sweeper) wantedBefore(ctx context.Context, s *session.Session, former []Settings, paths []string) ([]string, error) {
 	var before []*Wanted
 	for _, old := range former {
@@ -216,7 +216,7 @@ func owned(ctx context.Context, s *session.Session) ([]string, error) {
 	}
 	paths, err := s.Ephemerals(ctx, "/")
 	if err != nil {
-		return nil, fmt.Errorf("list what the session owns: %w", err)
+		return nil, fmt.Errorf("list the znodes of the session: %w", err)
 	}
 	slices.Sort(paths)
 	return paths, nil

@@ -5,7 +5,6 @@ package maintenance
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -25,15 +24,12 @@ type Host struct {
 	timer   *time.Timer   // ends it by itself
 }
 
-// New reads what a former process has kept. With an error the host is not in
+// New reads what a previous process has kept. With an error the host is not in
 // maintenance.
 func New(stateDir string) (*Host, error) {
-	h, path := &Host{changed: make(chan struct{})}, ""
-	if stateDir != "" {
-		path = filepath.Join(stateDir, "maintenance-host.json")
-	}
+	h := &Host{changed: make(chan struct{})}
 	var err error
-	if h.kept, err = files.OpenStore[registry.Maintenance](path, nil); err != nil {
+	if h.kept, err = files.OpenStore[registry.Maintenance](stateDir, "maintenance-host.json", nil); err != nil {
 		return h, fmt.Errorf("read maintenance of the host: %w", err)
 	}
 	h.mu.Lock()

@@ -60,7 +60,7 @@ func (s *Server) Start() {
 // SetReadOnly makes the server one that has lost its majority and has
 // readonlymode.enabled, or ends that. Connections are dropped each time. Meanwhile
 // it takes new sessions alone, of clients that are content with it, refuses what
-// changes something, and no session expires; afterwards the former ones have their
+// changes something, and no session expires; afterwards the previous ones have their
 // whole timeout again.
 func (s *Server) SetReadOnly(on bool) {
 	s.mu.Lock()

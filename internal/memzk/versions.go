@@ -15,7 +15,7 @@ var versions = []string{"3.4.13", "3.5.9", "3.6.4", "3.7.2", "3.8.0", "3.9.3", "
 const DefaultVersion = "3.8"
 
 // Personality returns the version whose ways a server of that version has: the
-// newest of a line, as of "3.9", or the newest that is not newer, as of "3.9.4".
+// latest of a line, as of "3.9", or the latest that is not newer, as of "3.9.4".
 func Personality(version string) (string, error) {
 	numbers, err := versionNumbers(version)
 	if err != nil {

@@ -31,7 +31,7 @@ func newWatchTable(separate bool) *watchTable {
 	return &watchTable{separate: separate, byPath: map[string]map[*conn]watchMode{}, byConn: map[*conn]map[string]struct{}{}}
 }
 
-// add sets a watch. On servers before 3.9 the newest mode replaces the one
+// add sets a watch. On servers before 3.9 the latest mode replaces the one
 // that was there, which a recursive watch does not survive.
 func (w *watchTable) add(path string, c *conn, mode watchMode) {
 	if w.byPath[path] == nil {

@@ -2,7 +2,7 @@ package memzk
 
 import "github.com/zkagent/zkagent/internal/jute"
 
-// setWatches takes up the watches of a former connection. What changed since
+// setWatches takes up the watches of a previous connection. What changed since
 // the zxid that the client names gives an event at once instead.
 func (c *conn) setWatches(op int32, d *jute.Decoder) error {
 	since := d.Int64()
@@ -58,7 +58,7 @@ func (c *conn) addPersistent(path string, mode watchMode) {
 	c.replica.dataWatches.add(path, c, mode)
 }
 
-// missed sends the event of a change that the former connection has missed. Newer
+// missed sends the event of a change that the previous connection has missed. Newer
 // servers send it only to a session that may read the znode.
 func (c *conn) missed(n *node, event int32, path string) {
 	if !c.s.opts.since("3.9.6") || allowed(n.acl, jute.PermRead, c.ids) {

@@ -1,5 +1,9 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
@@ -46,7 +50,34 @@ public class Peer {
     System.out.flush();
   }
 
-  static void acquire(String kind, String path) throws Exception {
+  static FileChannel marked;
+  static volatile boolean connected;
+  static volatile boolean lost;
+
+  /** Says that it holds, unless the files say that others do. */
+  static synchronized void mark(String kind, String file, int permits) throws Exception {
+    for (int i = 0; file != null && marked == null && i < permits; i++) {
+      FileChannel f = FileChannel.open(Path.of(file + i), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+      FileLock lock = f.tryLock();
+      if (lock == null) f.close(); else marked = f;
+    }
+    lost = false;
+    say((file != null && marked == null && connected ? "VIOLATION " : "held ") + kind);
+  }
+
+  static synchronized void unmark() throws Exception {
+    if (marked != null) marked.close();
+    marked = null;
+  }
+
+  static void release(String kind) throws Exception {
+    boolean late = lost;
+    unmark();
+    held.remove(kind).run();
+    say((late ? "lost " : "released ") + kind);
+  }
+
+  static void acquire(String kind, String path, String file, int permits) throws Exception {
     switch (kind) {
       case "lock": {
         InterProcessMutex m = new InterProcessMutex(client, path);
@@ -63,7 +94,7 @@ public class Peer {
         break;
       }
       case "semaphore": {
-        Lease lease = new InterProcessSemaphoreV2(client, path, 1).acquire();
+        Lease lease = new InterProcessSemaphoreV2(client, path, permits).acquire();
         held.put(kind, lease::close);
         break;
       }
@@ -90,7 +121,7 @@ public class Peer {
       }
       case "double": {
         DistributedDoubleBarrier b = new DistributedDoubleBarrier(client, path, 2);
-        b.enter();
+        if (!b.enter(60, TimeUnit.SECONDS)) throw new IllegalStateException("nobody else came");
         held.put(kind, b::leave);
         break;
       }
@@ -136,7 +167,7 @@ public class Peer {
       default:
         throw new IllegalArgumentException(kind);
     }
-    say("held " + kind);
+    mark(kind, file, permits);
   }
 
   static final QueueSerializer<String> TEXT = new QueueSerializer<String>() {
@@ -281,25 +312,54 @@ public class Peer {
     return System.nanoTime() - began;
   }
 
+  static void order(String addr, String[] words) throws Exception {
+    switch (words[0]) {
+      case "acquire":
+        acquire(words[1], words[2], words.length > 3 ? words[3] : null, words.length > 4 ? Integer.parseInt(words[4]) : 1);
+        break;
+      case "release": release(words[1]); break;
+      case "consume": consume(words[1], words[2]); break;
+      case "remove": remove(words[1], words[2]); break;
+      case "put": put(words[1], words[2], words[3]); break;
+      case "get": get(words[1], words[2]); break;
+      case "count": count(words[1], words[2], Integer.parseInt(words[3])); break;
+      case "gate": gate(words[1], words[2]); break;
+      case "bench":
+        say("took " + bench(addr, words[1], words[2], Integer.parseInt(words[3])) / 1e9);
+        break;
+      default: throw new IllegalArgumentException(words[0]);
+    }
+  }
+
+  /** Connects in a session that ends marks when it is suspended, as Curator's recipes ask. */
+  static void open(String addr) throws Exception {
+    client = connect(addr);
+    connected = true;
+    client.getConnectionStateListenable().addListener((c, state) -> {
+      connected = state.isConnected();
+      try {
+        lost = lost || state == ConnectionState.LOST || !connected && marked != null;
+        if (!connected) unmark();
+      } catch (Exception e) {
+        e.printStackTrace();
+      }
+    });
+  }
+
   public static void main(String[] args) throws Exception {
-    client = connect(args[0]);
+    open(args[0]);
     say("ready");
     BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
     for (String line; (line = in.readLine()) != null; ) {
       String[] words = line.trim().split(" ");
-      switch (words[0]) {
-        case "acquire": acquire(words[1], words[2]); break;
-        case "release": held.remove(words[1]).run(); say("released " + words[1]); break;
-        case "consume": consume(words[1], words[2]); break;
-        case "remove": remove(words[1], words[2]); break;
-        case "put": put(words[1], words[2], words[3]); break;
-        case "get": get(words[1], words[2]); break;
-        case "count": count(words[1], words[2], Integer.parseInt(words[3])); break;
-        case "gate": gate(words[1], words[2]); break;
-        case "bench":
-          say("took " + bench(args[0], words[1], words[2], Integer.parseInt(words[3])) / 1e9);
-          break;
-        default: throw new IllegalArgumentException(line);
+      try {
+        order(args[0], words);
+      } catch (Exception e) {
+        e.printStackTrace();
+        unmark();
+        client.close();
+        open(args[0]);
+        say("failed " + words[1]);
       }
     }
     client.close();

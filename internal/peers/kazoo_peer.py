@@ -1,21 +1,43 @@
 """Uses kazoo's recipes as told on standard input, one command a line.
 
-    acquire KIND PATH   answers "held KIND" when it is ours
-    release KIND        answers "released KIND"
+    acquire KIND PATH   answers "held KIND" when it is ours. A third word names files, FILE0
+                        to FILEn-1 of a semaphore with n permits, the fourth word: it locks
+                        one of them while it holds, or answers "VIOLATION"
+    release KIND        answers "released KIND", or "lost KIND" when its connection broke
+                        while it had a file
     put KIND PATH BODY  answers "put"
     get KIND PATH       answers "got BODY", or "got" when there is none
     count KIND PATH N   adds to a counter, answers "count VALUE"
     gate HOW PATH       closes or opens a barrier, answers "gate HOW"
+    partition PATH ID SHARD...  answers "owns SHARD..." after each division
+    unpartition         answers "unpartitioned"
+    lease PATH ID SECONDS       answers "lease True" or "lease False"
     bench WHAT PATH N   answers "took SECONDS"
+
+What fails is answered with "failed KIND", and goes on in another session.
 """
+import fcntl
 import sys
 import threading
 import time
+import traceback
+from datetime import timedelta
 
 from kazoo.client import KazooClient
 from kazoo.recipe.election import Election
 
-client = KazooClient(hosts=sys.argv[1])
+client = KazooClient(hosts=sys.argv[1], timeout=20)
+marks = []
+lost = threading.Event()
+
+
+def changed(state):
+    if state != "CONNECTED" and marks:
+        lost.set()
+        unmark()
+
+
+client.add_listener(changed)
 client.start(timeout=60)
 held = {}
 
@@ -24,20 +46,45 @@ def say(*words):
     print(*words, flush=True)
 
 
-def lead(kind):
+def mark(kind, file="", permits="1"):
+    """Says that it holds, unless the files say that others do."""
+    lost.clear()
+    for i in range(int(permits) if file else 0):
+        f = open("%s%d" % (file, i), "a+")
+        try:
+            fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            marks.append(f)
+            break
+        except OSError:
+            f.close()
+    if file and not marks and client.state == "CONNECTED":
+        say("VIOLATION", kind)
+    else:
+        say("held", kind)
+
+
+def unmark():
+    while marks:
+        marks.pop().close()
+
+
+def lead(kind, *oracle):
     """Leads until the next line, which is the release."""
-    say("held", kind)
+    mark(kind, *oracle)
     sys.stdin.readline()
+    unmark()
 
 
-def acquire(kind, path):
+def acquire(kind, path, *oracle):
     if kind == "election":
-        Election(client, path, "kazoo").run(lead, kind)
-        say("released", kind)
+        Election(client, path, "kazoo").run(lead, kind, *oracle)
+        say("lost" if lost.is_set() else "released", kind)
         return
     if kind == "double":
         held[kind] = client.DoubleBarrier(path, 2)
         held[kind].enter()
+        if not held[kind].participating:
+            raise RuntimeError("not inside")
     elif kind == "barrier":
         held[kind] = client.Barrier(path)
         held[kind].wait()
@@ -46,20 +93,21 @@ def acquire(kind, path):
             "lock": lambda: client.Lock(path, "kazoo"),
             "read": lambda: client.ReadLock(path, "kazoo"),
             "write": lambda: client.WriteLock(path, "kazoo"),
-            "semaphore": lambda: client.Semaphore(path, "kazoo", max_leases=1),
+            "semaphore": lambda: client.Semaphore(path, "kazoo", max_leases=int((oracle + ("", 1))[1])),
         }[kind]
         held[kind] = make()
         held[kind].acquire()
-    say("held", kind)
+    mark(kind, *oracle)
 
 
 def release(kind):
+    unmark()
     recipe = held.pop(kind)
     if kind == "double":
         recipe.leave()
     elif kind != "barrier":
         recipe.release()
-    say("released", kind)
+    say("lost" if lost.is_set() else "released", kind)
 
 
 def count(kind, path, delta):
@@ -123,17 +171,45 @@ def bench(what, path, n):
     return time.monotonic() - began
 
 
-say("ready")
-for line in iter(sys.stdin.readline, ""):
-    words = line.split()
+class Partitioning(threading.Thread):
+    """A member of a SetPartitioner's party, until left."""
+
+    def __init__(self, path, name, shards):
+        super().__init__(daemon=True)
+        self.left = False
+        self.recipe = client.SetPartitioner(path, shards, identifier=name, time_boundary=1)
+        self.start()
+
+    def run(self):
+        said = None
+        while not self.left:
+            if self.recipe.release:
+                self.recipe.release_set()
+                said = None
+            elif self.recipe.acquired and said is None:
+                said = sorted(self.recipe)
+                say("owns", *said)
+            time.sleep(0.02)
+        self.recipe.finish()
+
+
+def order(words):
     if words[0] == "acquire":
-        acquire(words[1], words[2])
+        acquire(*words[1:])
     elif words[0] == "release":
         release(words[1])
     elif words[0] == "count":
         count(words[1], words[2], int(words[3]))
     elif words[0] == "gate":
         gate(words[1], words[2])
+    elif words[0] == "partition":
+        held["partition"] = Partitioning(words[1], words[2], words[3:])
+    elif words[0] == "unpartition":
+        held["partition"].left = True
+        held.pop("partition").join()
+        say("unpartitioned")
+    elif words[0] == "lease":
+        say("lease", bool(client.NonBlockingLease(words[1], timedelta(seconds=int(words[3])), words[2])))
     elif words[0] == "bench":
         say("took", bench(words[1], words[2], int(words[3])))
     elif words[0] == "put":
@@ -148,4 +224,17 @@ for line in iter(sys.stdin.readline, ""):
         else:
             body = q.get()
         say("got", (body or b"").decode())
+
+
+say("ready")
+for line in iter(sys.stdin.readline, ""):
+    words = line.split()
+    try:
+        order(words)
+    except Exception:
+        traceback.print_exc()
+        unmark()
+        client.stop()
+        client.start(timeout=60)
+        say("failed", *words[1:2])
 client.stop()

@@ -42,7 +42,7 @@ func Kazoo(tb testing.TB, addr string) *Peer {
 	if _, err := os.Stat(python); err != nil {
 		python = "python3"
 	}
-	return start(tb, "apt-get install python3-kazoo", python, file(tb, "kazoo_peer.py", kazooPeer), addr)
+	return Start(tb, "apt-get install python3-kazoo", python, file(tb, "kazoo_peer.py", kazooPeer), addr)
 }
 
 // Curator starts Curator, and ZooKeeper's own recipes, with the server at addr.
@@ -62,7 +62,7 @@ func Curator(tb testing.TB, addr string, flags ...string) *Peer {
 		tb.Fatalf("%s is missing: %s", cp[0], hint)
 	}
 	args := append([]string{"-Xmx256m"}, flags...)
-	return start(tb, hint, "java", append(args, "-cp", strings.Join(cp, ":"), file(tb, "Peer.java", javaPeer), addr)...)
+	return Start(tb, hint, "java", append(args, "-cp", strings.Join(cp, ":"), file(tb, "Peer.java", javaPeer), addr)...)
 }
 
 // Quick are flags for a Java machine that is to start fast.
@@ -78,7 +78,8 @@ func file(tb testing.TB, name string, data []byte) string {
 	return path
 }
 
-func start(tb testing.TB, hint, name string, args ...string) *Peer {
+// Start starts a program that is a peer. The hint says how to install it. It ends with the test.
+func Start(tb testing.TB, hint, name string, args ...string) *Peer {
 	tb.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -93,7 +93,7 @@ func (m *guardMain) run() int {
 // were sent meanwhile: they are in the pipe already.
 const orderWait = 100 * time.Millisecond
 
-// extended returns the newest deadline. On a busy host the first one may have
+// extended returns the latest deadline. On a busy host the first one may have
 // passed before this process runs, and been extended.
 func (m *guardMain) extended(orders <-chan guardOrder) int64 {
 	deadline := m.spec.Deadline

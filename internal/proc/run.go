@@ -20,7 +20,7 @@ var ErrTimeout = errors.New("timeout")
 
 // ErrUnsupported says that this system lacks what keeps a command from outliving
 // its lease.
-var ErrUnsupported = errors.New("zkagent runs commands on Linux alone")
+var ErrUnsupported = errors.New("zkagent runs commands only on Linux")
 
 // Run runs the command and waits for it. The error is an [ExitError] when the
 // command ran and did not exit with 0; the Result is valid in either case.

@@ -62,7 +62,7 @@ type Status struct {
 	PID      int       `json:"pid,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Starts   int       `json:"starts"`
-	Code     int       `json:"code"` // of the newest exit
+	Code     int       `json:"code"` // of the latest exit
 	Error    string    `json:"error,omitempty"`
 	Restarts string    `json:"on_change"`
 }
@@ -99,7 +99,7 @@ type Program struct {
 // New returns a program, to be run.
 func New(cfg Config, owner Owner) *Program { return &Program{cfg: cfg, Owner: owner} }
 
-// Status returns the newest status; nil: it does not run yet.
+// Status returns the latest status; nil: it does not run yet.
 func (p *Program) Status() *Status { return p.status.Load() }
 
 // ExitError is how a program ended by itself.

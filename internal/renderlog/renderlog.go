@@ -35,7 +35,7 @@ type Record struct {
 	Took    time.Duration `json:"took"`
 	Stage   string        `json:"stage,omitempty"` // that failed
 	Error   string        `json:"error,omitempty"`
-	Reload  string        `json:"reload,omitempty"` // how the newest reload ended
+	Reload  string        `json:"reload,omitempty"` // how the latest reload ended
 	Files   []File        `json:"files,omitempty"`  // that were put in place
 }
 
@@ -68,7 +68,7 @@ func New(stateDir string) *Store {
 func (s *Store) path(bundle string) string { return filepath.Join(s.dir, files.Name(bundle)) }
 
 // Add stores a record, and keeps at most size bytes for its bundle; 0 keeps
-// nothing. It leaves out files that the newest records contain already. It does not
+// nothing. It leaves out files that the latest records contain already. It does not
 // store a record without news.
 func (s *Store) Add(bundle string, r Record, size int64) error {
 	if s.dir == "" || size <= 0 {
@@ -107,7 +107,7 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 	return s.prune(bundle, names, size-int64(len(data)))
 }
 
-// news removes from a record what the newest records contain.
+// news removes from a record what the latest records contain.
 func (s *Store) news(bundle string, names []string, r Record) Record {
 	seen := map[string]bool{}
 	var fresh []File
@@ -160,7 +160,7 @@ func (s *Store) prune(bundle string, names []string, left int64) error {
 	return errors.Join(errs...)
 }
 
-// names are the files of the records, newest first.
+// names are the files of the records, latest first.
 func (s *Store) names(bundle string) ([]string, error) {
 	entries, err := os.ReadDir(s.path(bundle))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -188,7 +188,7 @@ func (s *Store) read(bundle, name string) (Record, error) {
 	return r, err
 }
 
-// List returns the records of a bundle, newest first. It skips incomplete ones.
+// List returns the records of a bundle, latest first. It skips incomplete ones.
 func (s *Store) List(bundle string) ([]Record, error) {
 	if s.dir == "" {
 		return nil, nil

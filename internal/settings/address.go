@@ -51,7 +51,7 @@ func checkHostPort(text string) error {
 // checkServer checks a server of the ensemble; the port may be absent.
 func checkServer(text string) error {
 	if strings.Contains(text, "/") {
-		return fmt.Errorf("%q has a slash; the chroot is an argument of its own", text)
+		return fmt.Errorf("%q has a slash; write the chroot in the argument chroot", text)
 	}
 	if strings.Contains(text, ",") {
 		return fmt.Errorf("%q has a comma; write one server an element", text)

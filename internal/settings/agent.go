@@ -25,12 +25,12 @@ const maxSocketPath = 107
 type agentBlock struct {
 	At       hcl.Range `hcl:",def_range"`
 	ID       text      `hcl:"id,optional" is:"string" check:"id" default:"" doc:"Name of this agent, unique in the fleet; the default is the host name."`
-	StateDir text      `hcl:"state_dir,optional" is:"path" doc:"Directory for what outlives the process: the session to resume, reloads that are owed, the last good view. The default is $STATE_DIRECTORY; without either there is no handoff and no cache."`
-	OnStop   text      `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"What a stop means for the session: auto hands over when systemd restarts the unit and leaves otherwise."`
+	StateDir text      `hcl:"state_dir,optional" is:"path" doc:"Directory for data that outlives the process: the session to resume, reloads that are pending, the last good view. The default is $STATE_DIRECTORY; without either the agent has no handoff and no cache."`
+	OnStop   text      `hcl:"on_stop,optional" is:"string" default:"auto" enum:"auto|leave|hand_over" doc:"Whether a stop ends the session: auto hands the session over when systemd restarts the unit, and leaves otherwise."`
 	envArgs
 	Lead    boolean  `hcl:"coordinate,optional" is:"bool" default:"true" doc:"This host may be elected to coordinate rollouts: to grant turns to others. It needs the right to write below rollouts, and ready."`
 	Diffs   boolean  `hcl:"share_diffs,optional" is:"bool" default:"false" doc:"Dry runs of a rollout (config plan --fleet) may put differences of files into ZooKeeper, 16 kB a host, for about 20 hosts. Files that not everybody may read are never among them."`
-	History size     `hcl:"history_size,optional" is:"size" default:"1MiB" min:"0" max:"1GiB" doc:"How much of what each template has written is kept in state_dir, for history, diff and explain; 0 keeps nothing."`
+	History size     `hcl:"history_size,optional" is:"size" default:"1MiB" min:"0" max:"1GiB" doc:"How many bytes of past files the agent keeps for each template in state_dir, for history, diff and explain; 0 keeps nothing."`
 	Splay   duration `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before members are registered again and commands are run, so that a fleet does not act in one instant."`
 }
 
@@ -45,8 +45,8 @@ type httpBlock struct {
 	Listen text      `hcl:"listen" is:"address" check:"listen" doc:"host:port to listen on. An address that is not of the loopback needs allow_remote; every address at once is refused."`
 	Hosts  list      `hcl:"hosts,optional" is:"list of strings" doc:"Further names that the Host header of a request may carry (against DNS rebinding)."`
 	Most   number    `hcl:"max_connections,optional" is:"number" default:"1500" min:"4" max:"10000" doc:"Connections at the same time. Three quarters of them may wait for a change or follow a stream; one more gets 503 with Retry-After. Beyond the whole number, the connection that has been idle for the longest is closed."`
-	Output boolean   `hcl:"show_output,optional" is:"bool" default:"false" doc:"Show what commands print, their arguments and pending diffs on the page and in its JSON. The admin socket always shows them."`
-	Remote boolean   `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. The page is read-only and has no encryption of its own: put a proxy before it."`
+	Output boolean   `hcl:"show_output,optional" is:"bool" default:"false" doc:"Show the output and the arguments of commands, and pending diffs, on the page and in its JSON. The admin socket always shows them."`
+	Remote boolean   `hcl:"allow_remote,optional" is:"bool" default:"false" doc:"Listen where other hosts reach it. The page is read-only and not encrypted: put a proxy with TLS before it."`
 }
 
 type adminBlock struct {
@@ -87,9 +87,7 @@ func (s *Settings) resolveAgent(all *root) {
 	if len(c.Admin.Socket) > maxSocketPath {
 		s.errorAt(a.Socket.At, "Socket path too long", "The path has %d bytes; a unix socket's may have at most %d.", len(c.Admin.Socket), maxSocketPath)
 	}
-	if c.Admin.Socket == "" {
-		c.Admin.Socket = DefaultSocket(c.StateDir, s.opts.Env)
-	}
+	c.Admin.Socket = cmp.Or(c.Admin.Socket, DefaultSocket(c.StateDir, s.opts.Env))
 }
 
 // DefaultSocket is where the agent of this host listens for commands when the
@@ -117,7 +115,7 @@ func (s *Settings) exposed(at hcl.Range, listen string, remote bool, how, instea
 	switch {
 	case listen == "" || isLoopback(listen):
 	case host == "" || host == "*" || addr.IsUnspecified():
-		s.errorAt(at, "Address is every address", "%q listens on every address of this host, %s. Name one: 127.0.0.1, or that of one network.", listen, how)
+		s.errorAt(at, "Address is every address", "%q listens on every address of this host, %s. Name one: 127.0.0.1, or the address in one network.", listen, how)
 	case !remote:
 		s.errorAt(at, "Address is not of the loopback", "%q can be reached from other hosts. %s, or set allow_remote = true.", listen, instead)
 	}
@@ -189,11 +187,11 @@ func (s *Settings) resolveDNS(b *dnsBlock) *dns.Config {
 func checkDomain(text string) error {
 	name := strings.TrimSuffix(text, ".")
 	if name == "" {
-		return fmt.Errorf("%q is no domain; write it as in \"zkagent.\"", text)
+		return fmt.Errorf("%q is not a domain; write it as in \"zkagent.\"", text)
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if !dns.IsLabel(label) {
-			return fmt.Errorf("%q is no domain: %q cannot be one of its labels", text, label)
+			return fmt.Errorf("%q is not a domain: %q cannot be one of its labels", text, label)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ type checkPace struct {
 }
 
 type httpCheck struct {
-	URL     text      `hcl:"url" is:"url" doc:"What is asked for, http or https."`
+	URL     text      `hcl:"url" is:"url" doc:"Address to request, http or https."`
 	Method  text      `hcl:"method,optional" is:"string" default:"GET" enum:"GET|HEAD|POST|PUT|OPTIONS" doc:"The method of the request."`
 	Headers textMap   `hcl:"headers,optional" is:"map of strings" doc:"Headers of the request; Host sets the host."`
 	Status  text      `hcl:"status,optional" is:"string" default:"200-399" doc:"The statuses that pass, as in \"200,204,300-308\"."`

@@ -140,8 +140,8 @@ func (s *Settings) text(r hcl.Range) string {
 }
 
 type envArgs struct {
-	Env     textMap `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". Those of the agent block are for all commands; those of a command's own block go before them."`
-	PassEnv list    `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". Without it there are PATH, HOME and LANG alone."`
+	Env     textMap `hcl:"env,optional" is:"map of strings" doc:"Environment variables: NAME = \"value\". The variables of the agent block are for all commands; the variables of the command's block override them."`
+	PassEnv list    `hcl:"pass_env,optional" is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". By default only PATH, HOME and LANG are."`
 }
 
 // env reads the environment of a command, over that of the agent block.

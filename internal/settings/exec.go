@@ -17,13 +17,13 @@ type execBlock struct {
 	At      hcl.Range  `hcl:",def_range"`
 	Command expression `hcl:"command" is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`
 	envArgs
-	EnvFrom     textMap    `hcl:"env_from,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They go before those of env. A variable by which a program runs code, such as PATH or LD_PRELOAD, needs allow_env."`
+	EnvFrom     textMap    `hcl:"env_from,optional" is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They override the variables of env. A variable that can make a program run code, such as PATH or LD_PRELOAD, needs allow_env."`
 	AllowEnv    list       `hcl:"allow_env,optional" is:"list of strings" doc:"Variables of env_from that a key may set although they let the writer of the key run code: PATH, LD_PRELOAD, BASH_ENV, ..."`
 	After       expression `hcl:"after,optional" is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`
-	OnChange    text       `hcl:"on_change,optional" is:"string" default:"restart" enum:"restart|signal|ignore" doc:"What a change of its files or variables does. A change of a variable can only be seen by a restart."`
-	Signal      text       `hcl:"signal,optional" is:"signal" default:"SIGHUP" doc:"What on_change = \"signal\" sends."`
+	OnChange    text       `hcl:"on_change,optional" is:"string" default:"restart" enum:"restart|signal|ignore" doc:"The reaction to a change of its files or variables. Only a restart can pass on a change of a variable."`
+	Signal      text       `hcl:"signal,optional" is:"signal" default:"SIGHUP" doc:"The signal that on_change = \"signal\" sends."`
 	Splay       duration   `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`
-	KillSignal  text       `hcl:"kill_signal,optional" is:"signal" default:"SIGTERM" doc:"What stops it; nginx wants SIGQUIT."`
+	KillSignal  text       `hcl:"kill_signal,optional" is:"signal" default:"SIGTERM" doc:"The signal that stops it; for nginx use SIGQUIT."`
 	KillTimeout duration   `hcl:"kill_timeout,optional" is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between kill_signal and KILL when it is stopped."`
 }
 

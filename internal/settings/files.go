@@ -26,11 +26,6 @@ import (
 // not fill the memory.
 const maxFileSize = 4 << 20
 
-type source struct {
-	name string
-	body hcl.Body
-}
-
 // Expand returns the files that the paths name: a file is itself, a directory
 // the sorted list of its *.hcl files without hidden ones.
 func Expand(paths []string) ([]string, error) {
@@ -115,10 +110,10 @@ func readFile(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// parse parses the sources and remembers their bytes for diagnostics.
-func (s *Settings) parse(names []string, data map[string][]byte) []source {
+// parse parses the files and remembers their bytes for diagnostics.
+func (s *Settings) parse(names []string, data map[string][]byte) []hcl.Body {
 	sum := sha256.New()
-	sources := make([]source, 0, len(names))
+	bodies := make([]hcl.Body, 0, len(names))
 	for _, name := range names {
 		if err := template.CheckNesting(string(data[name])); err != nil {
 			at := hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
@@ -132,11 +127,11 @@ func (s *Settings) parse(names []string, data map[string][]byte) []source {
 		_, _ = sum.Write(data[name])
 		if file != nil {
 			s.Sources[name] = file
-			sources = append(sources, source{name, file.Body})
+			bodies = append(bodies, file.Body)
 		}
 	}
 	s.Config.Hash = hex.EncodeToString(sum.Sum(nil))[:16]
-	return sources
+	return bodies
 }
 
 // Format returns the canonical form of a settings file: indentation, spaces
@@ -165,7 +160,7 @@ func (s *Settings) leftoverComments(name string, data []byte) {
 	tokens, _ := hclsyntax.LexConfig(data, name, hcl.InitialPos) // The parser reports errors.
 	for _, t := range tokens {
 		if m := leftoverComment.FindSubmatch(t.Bytes); t.Type == hclsyntax.TokenComment && m != nil {
-			s.errorAt(t.Range, "Left over from import", "%s Do what it says, then delete the comment.", sentence(string(m[1])))
+			s.errorAt(t.Range, "Left over from import", "%s Follow it, then delete the comment.", sentence(string(m[1])))
 		}
 	}
 }

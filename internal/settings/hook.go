@@ -14,11 +14,11 @@ type hookBlock struct {
 	Schedule  text       `hcl:"schedule,optional" is:"string" check:"schedule" doc:"A cron line of five fields, with ~ for a value that is spread over the hooks by their names, @daily and its kind, and a leading CRON_TZ=. Without a zone it is in UTC with a leader, for hosts may differ, and else in the time zone of the host. A time of the day that the clocks skip or repeat runs once."`
 	OnElected boolean    `hcl:"on_elected,optional" is:"bool" default:"false" doc:"Run when this agent begins to lead."`
 	OnDeposed boolean    `hcl:"on_deposed,optional" is:"bool" default:"false" doc:"Run when this agent has ceased to lead."`
-	Command   expression `hcl:"command" is:"command" doc:"What runs: a list of arguments, without a shell."`
+	Command   expression `hcl:"command" is:"command" doc:"The command: a list of arguments, without a shell."`
 	Timeout   duration   `hcl:"timeout,optional" is:"duration" default:"5m" min:"100ms" max:"168h" doc:"When a run is ended with TERM, and KILL after a grace time."`
 	Retries   number     `hcl:"retries,optional" is:"number" default:"0" min:"0" max:"20" doc:"How often a failed run is tried again, with back-off."`
 	Jitter    duration   `hcl:"jitter,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a run."`
-	Overlap   text       `hcl:"overlap,optional" is:"string" default:"forbid" enum:"forbid|allow|replace" doc:"What a trigger does while a run is under way: wait for its end, run beside it, or end it."`
+	Overlap   text       `hcl:"overlap,optional" is:"string" default:"forbid" enum:"forbid|allow|replace" doc:"The reaction to a trigger while a run is under way: wait for its end, run at the same time, or end it."`
 	CatchUp   text       `hcl:"catch_up,optional" is:"string" default:"latest" enum:"latest|all|skip" doc:"Which of the scheduled runs that were missed the job still runs."`
 	envArgs
 	Idempotent boolean `hcl:"idempotent,optional" is:"bool" default:"false" doc:"A run whose outcome is unknown after a failover may be run again."`

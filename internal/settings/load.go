@@ -54,16 +54,16 @@ type Settings struct {
 type root struct {
 	Agent     *agentBlock      `hcl:"agent,block" doc:"This agent."`
 	Log       *logBlock        `hcl:"log,block" doc:"Where and how it logs."`
-	HTTP      *httpBlock       `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block there is no listener."`
-	DNS       *dnsBlock        `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block there is no listener."`
+	HTTP      *httpBlock       `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block the agent does not listen."`
+	DNS       *dnsBlock        `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block the agent does not listen."`
 	Admin     *adminBlock      `hcl:"admin,block" doc:"The unix socket that the commands on this host talk to."`
 	ZooKeeper *zookeeperBlock  `hcl:"zookeeper,block" doc:"The ensemble. Required as soon as another block uses ZooKeeper."`
 	Services  []*serviceBlock  `hcl:"service,block" doc:"A service of this host: a member of a group for as long as its checks pass."`
 	Configs   []*configBlock   `hcl:"config,block" doc:"A config tree in ZooKeeper that templates and hooks use."`
 	Groups    []*groupBlock    `hcl:"group,block" doc:"A group whose members templates and hooks use."`
 	GroupSets []*groupsBlock   `hcl:"groups,block" doc:"Every child of a znode as a group."`
-	Formats   []*formatBlock   `hcl:"format,block" doc:"A member format of one's own, for programs whose members no other format reads."`
-	Elections []*electionBlock `hcl:"election,block" doc:"An election in which this agent is a candidate."`
+	Formats   []*formatBlock   `hcl:"format,block" doc:"Your own member format, for programs whose members no other format reads."`
+	Elections []*electionBlock `hcl:"election,block" doc:"An election that this agent takes part in as a candidate."`
 	Templates []*templateBlock `hcl:"template,block" doc:"A file that is rendered: a bundle of one."`
 	Bundles   []*bundleBlock   `hcl:"bundle,block" doc:"Files that change together or not at all."`
 	Hooks     []*hookBlock     `hcl:"hook,block" doc:"A command that runs on a change, on a schedule, or with leadership."`
@@ -109,21 +109,19 @@ func newSettings(opts Options) *Settings {
 	if opts.Hostname == nil {
 		opts.Hostname = os.Hostname
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	return &Settings{opts: opts, Sources: map[string]*hcl.File{}, evals: map[string]*hcl.EvalContext{}}
 }
 
 // load does the work: parse all, decode all, index all names, resolve all.
-// No step is left out because of an error in a former one.
+// No step is left out because of an error in a previous one.
 func (s *Settings) load(names []string, data map[string][]byte) {
-	sources := s.parse(names, data)
+	bodies := s.parse(names, data)
 	s.Config.Files = names
 	s.Config.Logger = s.opts.Logger
 	all := &root{}
-	for _, src := range sources {
-		s.decode(src.body, hcl.Range{}, reflect.ValueOf(all).Elem())
+	for _, body := range bodies {
+		s.decode(body, hcl.Range{}, reflect.ValueOf(all).Elem())
 	}
 	s.index(all)
 	s.resolve(all)

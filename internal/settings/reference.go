@@ -38,8 +38,8 @@ func Reference() string {
 <!-- Generated from the code by "make gen"; do not edit. -->
 
 Settings are HCL 2: a file, or a directory whose ` + "`*.hcl`" + ` files are taken together. Unknown blocks and
-arguments, labels used twice and references to what does not exist are errors, all reported at once with
-file, line and column by ` + "`zkagent validate`" + `; the exit code then is 78.
+arguments, labels used twice and references to names that do not exist are errors. ` + "`zkagent validate`" + ` prints all of
+them, with file, line and column, and exits with 78. (A syntax error hides the errors after it.)
 
 Durations are written ` + "`500ms`, `10s`, `5m`, `2h`, `1d`" + `, sizes ` + "`512kB`, `1MiB`" + `, shares ` + "`30%`" + `, file modes in octal
 in quotes. Paths of files are relative to the settings file. References have no quotes: ` + "`election.nightly`" + `, or
@@ -56,12 +56,12 @@ in quotes. Paths of files are relative to the settings file. References have no 
 // functions lists what expressions may call and use.
 func (b *reference) functions() {
 	b.text.WriteString("## Expressions\n\n" +
-		"Functions of their own: `env(\"NAME\")` and `env(\"NAME\", \"default\")` (a variable that is not set is the default, or empty), " +
+		"Functions: `env(\"NAME\")` and `env(\"NAME\", \"default\")` (a variable that is not set is the default, or empty), " +
 		"`file(\"path\")`, `credential(\"name\")` (a file in `$CREDENTIALS_DIRECTORY`, without its last line break), `hostname()`.\n\n")
 	fmt.Fprintf(&b.text, "String and list functions of HCL: `%s`.\n\n", strings.Join(sortedKeys(pure), "`, `"))
 	b.text.WriteString("Commands of checks and reloads may use `staged` (the staged file), `staged_dir` (a private directory in which every " +
-		"file of the bundle stands under its own destination path), `destination`, and with `for_each` `each.key` and `each.value`; " +
-		"destinations may use `each`. They are evaluated each time that they are needed, and once on load with unknown values.\n\n")
+		"file of the bundle is under its own destination path), `destination`, and with `for_each` `each.key` and `each.value`; " +
+		"destinations may use `each`. The agent evaluates them each time that it needs them, and once on load with unknown values.\n\n")
 }
 
 func blockType(t reflect.Type) reflect.Type {

@@ -20,15 +20,15 @@ type waitBlock struct {
 
 type checkBlock struct {
 	At      hcl.Range  `hcl:",def_range"`
-	Command expression `hcl:"command" is:"command" doc:"What is run; it may use staged, staged_dir, destination and each."`
-	When    text       `hcl:"at,optional" is:"string" default:"preview" enum:"preview|staged|swapped" doc:"preview runs the command before the swap, in a private view of the file system in which the new files are in place. staged is for a command that tests one staged file: it is the default where the command names staged or staged_dir. swapped runs the command after the swap and puts the old files back when it fails; a vote cannot run it."`
+	Command expression `hcl:"command" is:"command" doc:"The command; it may use staged, staged_dir, destination and each."`
+	When    text       `hcl:"at,optional" is:"string" default:"preview" enum:"preview|staged|swapped" doc:"preview runs the command before the swap, in a private view of the file system where the new files are in place. staged is for a command that tests one staged file: it is the default where the command names staged or staged_dir. swapped runs the command after the swap and puts the old files back when it fails; a vote cannot run it."`
 	envArgs
 	Timeout duration `hcl:"timeout,optional" is:"duration" default:"10s" min:"100ms" max:"1h" doc:"When the check is ended and counts as failed."`
 }
 
 type reloadBlock struct {
 	At          hcl.Range  `hcl:",def_range"`
-	Command     expression `hcl:"command" is:"command" doc:"What is run; bundles with the same command share one run."`
+	Command     expression `hcl:"command" is:"command" doc:"The command; bundles with the same command share one run."`
 	Timeout     duration   `hcl:"timeout,optional" is:"duration" default:"30s" min:"100ms" max:"1h" doc:"When the reload is ended and counts as failed."`
 	MinInterval duration   `hcl:"min_interval,optional" is:"duration" default:"1s" max:"24h" doc:"Least time between two reloads; the first is at once."`
 	Retry       number     `hcl:"retry,optional" is:"number" default:"3" min:"0" max:"20" doc:"How often a failed reload is tried again, with back-off, before on_failure."`
@@ -49,7 +49,7 @@ type rollingBlock struct {
 type verifyBlock struct {
 	At      hcl.Range `hcl:",def_range"`
 	PIDFile text      `hcl:"pid_file" is:"path" doc:"The pid file of the master process. It must get as many new workers as it had, or some and none of the old."`
-	Log     text      `hcl:"log,optional" is:"string" doc:"Where the program says why it refuses a configuration: its error log, or \"journal:UNIT\". A line with [emerg] or [ALERT] after the reload ends the wait, and the condition has the line."`
+	Log     text      `hcl:"log,optional" is:"string" doc:"Where the program reports errors of its configuration: its error log, or \"journal:UNIT\". A line with [emerg] or [ALERT] after the reload ends the wait, and the condition has the line."`
 	Timeout duration  `hcl:"timeout,optional" is:"duration" default:"10s" min:"100ms" max:"10m" doc:"How long to wait for the new workers; then the reload has failed."`
 }
 
@@ -110,7 +110,7 @@ func (s *Settings) checkAt(k *checkBlock) string {
 		}
 		return "swapped"
 	case staged && k.When.Value == "preview":
-		s.errorAt(k.When.At, "No staged file in a preview", "In a preview the new files stand at their destinations: the command must name destination, not staged or staged_dir. Or remove at: the check then tests the staged files.")
+		s.errorAt(k.When.At, "No staged file in a preview", "In a preview the new files are at their destinations: the command must name destination, not staged or staged_dir. Or remove at: the check then tests the staged files.")
 	}
 	return k.When.Value
 }

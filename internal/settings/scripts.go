@@ -100,7 +100,7 @@ var interpreters = strings.Fields("sh bash dash zsh ksh ash mksh fish csh tcsh y
 // runners are programs whose arguments are programs, scripts, or commands.
 var runners = strings.Fields(`env nice ionice chrt nohup setsid timeout stdbuf sudo doas su runuser setpriv chroot unshare nsenter flock
 	xargs watch parallel ssh rsh strace ltrace gdb busybox toybox socat ncat find awk gawk mawk nawk sed ed vi vim nvim ex emacs make
-	systemd-run start-stop-daemon docker podman kubectl deno bun npx`)
+	systemd-run start-stop-daemon docker podman kubectl deno bun npx time taskset prlimit setarch pkexec bwrap tmux screen script sqlite`)
 
 // isAmong reports whether an element is one of the programs, in any directory and
 // version.
@@ -125,7 +125,7 @@ func allowed(before []element, e element) error {
 		return errors.New("each is data from ZooKeeper and cannot name the program to run: name the program, and pass each as an argument")
 	}
 	if i := slices.IndexFunc(before, func(b element) bool { return b.isAmong(runners) }); i >= 0 {
-		return fmt.Errorf("each is data, and %s runs what its arguments say: call a program of your own, and pass each to it behind \"--\"", before[i].text)
+		return fmt.Errorf("each is data, and %s runs its arguments: call your own program, and pass each to it after \"--\"", before[i].text)
 	}
 	if end := slices.IndexFunc(before, func(b element) bool { return b.from == "" && b.text == "--" }); end >= 0 && hasScript(before[:end]) {
 		return nil

@@ -26,7 +26,7 @@ type serviceBlock struct {
 	Labels     textMap        `hcl:"labels,optional" is:"map of strings" doc:"Labels, where the format has a place for them."`
 	HAProxy    text           `hcl:"haproxy_server_options,optional" is:"string" doc:"With format = \"nerve\": further options for Synapse's HAProxy server line."`
 	Shard      number         `hcl:"shard,optional" is:"number" min:"0" max:"1000000" doc:"With format = \"serverset\": the shard."`
-	OnCritical text           `hcl:"on_critical,optional" is:"string" default:"remove" enum:"remove|status" doc:"What happens when its checks have fallen: the member is removed, or kept with its status changed."`
+	OnCritical text           `hcl:"on_critical,optional" is:"string" default:"remove" enum:"remove|status" doc:"The reaction when its checks have failed: remove the member, or keep it with the status down."`
 	Drain      duration       `hcl:"drain,optional" is:"duration" default:"0s" max:"1h" doc:"How long it is shown as draining before it leaves."`
 	WarmUp     duration       `hcl:"warm_up,optional" is:"duration" default:"0s" max:"1h" doc:"How long its weight takes to climb to weight after it has become healthy."`
 	Checks     []*checkHeader `hcl:"check,block" doc:"A health check; the label is its kind. It is a member while all of them pass, and always without one."`

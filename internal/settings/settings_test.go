@@ -110,7 +110,7 @@ func plain(c agent.Config) map[string]any {
 		"zookeeper": map[string]any{
 			"servers": z.Servers, "chroot": z.Chroot, "timeout": z.Timeout, "auth": z.Auth, "acl": z.ACL, "tls": z.TLS != nil, "identity": z.Identity,
 		},
-		"services": c.Services, "configs": c.Configs, "rollouts": c.Rollouts, "groups": c.Groups, "group_sets": c.GroupSets, "elections": c.Elections,
+		"services": c.Services, "configs": c.Configs, "bake_checks": c.BakeChecks, "groups": c.Groups, "group_sets": c.GroupSets, "elections": c.Elections,
 		"bundles": c.Bundles, "hooks": c.Hooks, "execs": c.Execs,
 	}
 }
@@ -388,6 +388,9 @@ func TestCommand_NoDataInScripts(t *testing.T) {
 		`["make", "--eval", each.key]`:                                       false,
 		`["make", "X=${each.key}"]`:                                          false,
 		`["systemd-run", "--", each.key]`:                                    false,
+		`["pkexec", "--", each.key]`:                                         false,
+		`["tmux", "new", "-d", "--", each.key]`:                              false,
+		`["sqlite3", "db", "--", each.key]`:                                  false,
 		`["busybox", "sh", "-c", each.key]`:                                  false,
 		`["/opt/unknown", "--script", each.key]`:                             false,
 		`["/opt/unknown", "-x", "--eval", "--", each.key]`:                   false,

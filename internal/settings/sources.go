@@ -1,15 +1,11 @@
 package settings
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"path"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -18,14 +14,13 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/registry"
-	"github.com/zkagent/zkagent/session"
 )
 
 // groupArgs are the arguments of a group, and of each group of a set.
 type groupArgs struct {
 	Format   text        `hcl:"format,optional" is:"string" default:"auto" doc:"How the members' data is read: a format block, or one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text; auto looks at each member."`
-	OnEmpty  text        `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"What templates do when no member is up: keep the present file, render without members, or fail. Without it a template with an else for the group renders, and another keeps its file."`
-	Allow    list        `hcl:"allow,optional" is:"list of prefixes" doc:"Networks in which members must be; others are left out and reported. Without it all are taken."`
+	OnEmpty  text        `hcl:"on_empty,optional" is:"string" enum:"keep|render|fail" doc:"The reaction of templates when no member is up: keep the file in place, render without members, or fail. By default a template with an else for the group renders, and other templates keep their file."`
+	Allow    list        `hcl:"allow,optional" is:"list of prefixes" doc:"Networks of the members; the agent leaves others out and reports them. By default it takes all."`
 	MaxBytes size        `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data all members may have. Beyond it the last good members stay in use, and the condition source-unusable says by how much."`
 	Guard    *guardBlock `hcl:"guard,block" doc:"When a loss of members is too large to be believed. The guard is on without the block, too."`
 }
@@ -40,7 +35,8 @@ type groupBlock struct {
 type formatBlock struct {
 	Name    string    `hcl:"name,label"`
 	At      hcl.Range `hcl:",def_range"`
-	Address text      `hcl:"address" is:"place" doc:"Where a member has its host, host:port or URL: name (the name of the znode), data, or a path into the JSON object that is the data, such as $.node.host."`
+	Address text      `hcl:"address" is:"place" doc:"Where a member has its host, host:port or URL: name (the name of the znode), data, a path into the JSON object that is the data, such as $.node.host, or numbers of fields in the protobuf message that is the data, such as #1.2."`
+	Only    text      `hcl:"only,optional" is:"string" doc:"Regular expression over the names of the znodes; other children are no members, and are not reported. Without it, all are."`
 	Match   text      `hcl:"match,optional" is:"string" doc:"Regular expression over the address; its groups are joined by a colon, as host and port."`
 	Port    text      `hcl:"port,optional" is:"place" doc:"Where the port is; without it, in the address."`
 	Weight  text      `hcl:"weight,optional" is:"place" doc:"Where the weight is; without it, 1."`
@@ -60,7 +56,7 @@ func (s *Settings) formats(blocks []*formatBlock) map[string]string {
 			continue
 		}
 		f := registry.Fields{
-			Address: b.Address.Value, Match: b.Match.Value, Port: b.Port.Value, Weight: b.Weight.Value, Status: b.Status.Value,
+			Only: b.Only.Value, Address: b.Address.Value, Match: b.Match.Value, Port: b.Port.Value, Weight: b.Weight.Value, Status: b.Status.Value,
 			Up: b.Up.Value, ID: b.ID.Value, Labels: b.Labels.Value,
 		}
 		text, err := f.Format()
@@ -94,7 +90,7 @@ type guardBlock struct {
 	Enabled    boolean   `hcl:"enabled,optional" is:"bool" default:"true" doc:"false believes every loss at once."`
 	MaxLoss    share     `hcl:"max_loss,optional" is:"percent" default:"30%" min:"1%" max:"100%" doc:"The share of the group whose loss within the window is not believed."`
 	MinMembers number    `hcl:"min_members,optional" is:"number" default:"3" min:"1" max:"1000000" doc:"A loss of fewer members is always believed."`
-	Window     duration  `hcl:"window,optional" is:"duration" default:"30s" min:"1s" max:"1h" doc:"The time in which members are counted as lost together."`
+	Window     duration  `hcl:"window,optional" is:"duration" default:"30s" min:"1s" max:"1h" doc:"Members that are lost within this time count as lost together."`
 	Hold       duration  `hcl:"hold,optional" is:"duration" default:"10m" max:"168h" doc:"How long the members are kept before the loss is believed; 0s keeps them until \"zkagent members accept\"."`
 	Probe      boolean   `hcl:"probe,optional" is:"bool" default:"false" doc:"Connect to the members that are kept, by TCP, every 2 s: a member that fails three times in a row is dropped."`
 }
@@ -156,57 +152,20 @@ type configBlock struct {
 	Path     text          `hcl:"path" is:"znode path" doc:"The root of the tree."`
 	Layout   text          `hcl:"layout,optional" is:"string" default:"auto" enum:"auto|flat|versioned|plain|leaves" doc:"auto follows a flat or a versioned tree and waits for its ready znode; plain is for trees that other tools write, without the ready rule. leaves is plain, but only znodes without children are keys, as confd and remco have it."`
 	MaxBytes size          `hcl:"max_bytes,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data the tree may have. Beyond it the last good tree stays in use, and the condition source-unusable says by how much."`
-	Delta    boolean       `hcl:"delta,optional" is:"bool" default:"true" doc:"Learn a small change with the read of ready, which carries the difference, verified by digest. false: contents are taken only from versions and objects, which publishers alone may write."`
+	Delta    boolean       `hcl:"delta,optional" is:"bool" default:"true" doc:"Learn a small change with the read of ready, which carries the difference, verified by digest. false: the agent takes contents only from versions and objects, which only publishers may write."`
 	Splay    duration      `hcl:"splay,optional" is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a version is read that is published while the tree is followed, so that a large fleet does not ask ZooKeeper in one instant. For versioned trees."`
-	Rollout  *rolloutBlock `hcl:"rollout,block" doc:"How versions of the tree are rolled out. Commands that publish the config by its name then roll out, unless --rollout=false says otherwise; their flags come first."`
+	Rollout  *rolloutBlock `hcl:"rollout,block" doc:"What this host does as the coordinator of a rollout. How a version is rolled out stands in the tree, in its key .rollout.json."`
 }
 
-// rolloutBlock has the flags of a rollout under their own names: see resolveRollout.
 type rolloutBlock struct {
-	At          hcl.Range       `hcl:",def_range"`
-	Parallel    text            `hcl:"parallel,optional" is:"permits" doc:"How many hosts change at a time: a number, or a share of the subscribers."`
-	Canary      text            `hcl:"canary,optional" is:"string" doc:"The hosts that go first: a number, or their ids separated by commas."`
-	Bake        duration        `hcl:"bake,optional" is:"duration" max:"24h" doc:"How long the canaries are watched before the other hosts change."`
-	Pause       duration        `hcl:"pause,optional" is:"duration" max:"24h" doc:"How long a host blocks the next one after it has changed."`
-	MaxFailures number          `hcl:"max_failures,optional" is:"number" min:"1" max:"1000000" doc:"How many failed hosts halt the rollout."`
-	VoteTimeout duration        `hcl:"vote_timeout,optional" is:"duration" min:"1s" max:"24h" doc:"How long to wait for the votes of all hosts."`
-	Absent      text            `hcl:"absent,optional" is:"string" enum:"abort|skip" doc:"A missing vote refuses the version, or the rollout continues without the host."`
-	Grace       duration        `hcl:"grace,optional" is:"duration" min:"1s" max:"24h" doc:"How long a host that has started may be disconnected before the rollout halts."`
-	Gate        text            `hcl:"gate,optional" is:"znode path" doc:"A group: the rollout pauses while it has lost more than one member."`
-	BakeCheck   *bakeCheckBlock `hcl:"bake_check,block" doc:"What must hold while a version bakes on the canaries, and after each step until the rollout ends. Otherwise the rollout halts. The host that coordinates the rollout runs its own, so every host that may coordinate should have the block."`
-}
-
-// resolveRollout returns the arguments that are set as flags of "zkagent config publish".
-func (s *Settings) resolveRollout(b *rolloutBlock) agent.Rollout {
-	r := agent.Rollout{Flags: map[string]string{}}
-	for _, a := range []struct {
-		written
-		value any
-	}{
-		{b.Parallel.written, b.Parallel.Value},
-		{b.Canary.written, b.Canary.Value},
-		{b.Bake.written, b.Bake.Value},
-		{b.Pause.written, b.Pause.Value},
-		{b.MaxFailures.written, b.MaxFailures.Value},
-		{b.VoteTimeout.written, b.VoteTimeout.Value},
-		{b.Absent.written, b.Absent.Value},
-		{b.Grace.written, b.Grace.Value},
-		{b.Gate.written, b.Gate.Value},
-	} {
-		if a.Set {
-			r.Flags[strings.ReplaceAll(a.Name, "_", "-")] = fmt.Sprint(a.value)
-		}
-	}
-	if b.BakeCheck != nil {
-		r.BakeCheck = s.resolveBakeCheck(b.BakeCheck)
-	}
-	return r
+	At        hcl.Range       `hcl:",def_range"`
+	BakeCheck *bakeCheckBlock `hcl:"bake_check,block" doc:"A check of the service while a version bakes on the canaries, and after each step until the rollout ends. When it fails, the rollout halts. The host that coordinates the rollout runs its own, so every host that may coordinate should have the block."`
 }
 
 type bakeCheckBlock struct {
 	At         hcl.Range        `hcl:",def_range"`
-	Command    expression       `hcl:"command,optional" is:"command" doc:"A program that exits with 0 while all is well. What it prints is shown when it fails."`
-	HTTP       text             `hcl:"http,optional" is:"url" doc:"Instead of a command: what is asked for; a status from 200 to 399 is well."`
+	Command    expression       `hcl:"command,optional" is:"command" doc:"A program that exits with 0 while all is well. When it fails, its output is shown."`
+	HTTP       text             `hcl:"http,optional" is:"url" doc:"Instead of a command: an address to request; a status from 200 to 399 is success."`
 	Prometheus *prometheusBlock `hcl:"prometheus,block" doc:"Instead of a command: a Prometheus server that is asked for figures. A query without a result counts as failed."`
 	Interval   duration         `hcl:"interval,optional" is:"duration" default:"10s" min:"100ms" max:"24h" doc:"Time before the first run, and between two runs. A bake that is shorter has one run, at its end."`
 	Timeout    duration         `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`
@@ -217,8 +176,8 @@ type prometheusBlock struct {
 	At    hcl.Range `hcl:",def_range"`
 	URL   text      `hcl:"url" is:"url" doc:"The server, as in http://prometheus:9090."`
 	Query text      `hcl:"query" is:"string" check:"nonempty" doc:"An instant query in PromQL. Each figure of its result is compared with the limits."`
-	Max   text      `hcl:"max,optional" is:"number" doc:"What no figure may exceed."`
-	Min   text      `hcl:"min,optional" is:"number" doc:"What no figure may be below."`
+	Max   text      `hcl:"max,optional" is:"number" doc:"The largest figure that is allowed."`
+	Min   text      `hcl:"min,optional" is:"number" doc:"The smallest figure that is allowed."`
 	TLS   *checkTLS `hcl:"tls,block" doc:"How an https server is verified."`
 }
 
@@ -262,8 +221,7 @@ func (s *Settings) limit(t text) *float64 {
 }
 
 func (s *Settings) resolveConfigs(blocks []*configBlock) {
-	rollouts := map[string]agent.Rollout{}
-	s.Config.Rollouts = rollouts
+	s.Config.BakeChecks = map[string]*registry.CheckConfig{}
 	for _, b := range blocks {
 		c := config.Config{Name: b.Name, Path: b.Path.Value, Layout: b.Layout.Value, Splay: b.Splay.Value, MaxBytes: b.MaxBytes.Value, NoDelta: !b.Delta.Value, Logger: s.opts.Logger}
 		if c.Path == "/" {
@@ -272,8 +230,8 @@ func (s *Settings) resolveConfigs(blocks []*configBlock) {
 		if base := path.Base(c.Path); trees.IsReserved(base) && c.Path != "/" && c.Path != "" {
 			s.warnAt(b.Path.At, "Reserved name", "The last element of the path, %q, is part of the layout of configs; was %q meant?", base, path.Dir(c.Path))
 		}
-		if b.Rollout != nil {
-			rollouts[b.Name] = s.resolveRollout(b.Rollout)
+		if b.Rollout != nil && b.Rollout.BakeCheck != nil {
+			s.Config.BakeChecks[b.Name] = s.resolveBakeCheck(b.Rollout.BakeCheck)
 		}
 		s.Config.Configs = append(s.Config.Configs, c)
 	}
@@ -282,25 +240,15 @@ func (s *Settings) resolveConfigs(blocks []*configBlock) {
 type electionBlock struct {
 	Name      string    `hcl:"name,label"`
 	At        hcl.Range `hcl:",def_range"`
-	Path      text      `hcl:"path" is:"znode path" doc:"Where the candidates stand."`
+	Path      text      `hcl:"path" is:"znode path" doc:"The znode with the candidates below it."`
 	Dialect   text      `hcl:"dialect,optional" is:"string" default:"curator" enum:"curator|curator-selector|kazoo" doc:"Whose layout, when others contend on the same path: Curator's LeaderLatch or LeaderSelector, or kazoo's Election."`
 	JoinDelay duration  `hcl:"join_delay,optional" is:"duration" default:"0s" max:"1h" doc:"How long the candidate waits before it joins. Set it on a host that should lead only while others are away. A leader is never replaced because another host joins."`
-	Priority  number    `hcl:"priority,optional" is:"number" default:"0" min:"0" max:"100" doc:"The previous way to say join_delay, in session timeouts. It draws a warning."`
 }
 
 func (s *Settings) resolveElections(blocks []*electionBlock) {
 	paths := map[string]claimed{} // by znode path: the block that uses it
 	for _, b := range blocks {
 		c := agent.ElectionConfig{Name: b.Name, Path: b.Path.Value, Dialect: b.Dialect.Value, JoinDelay: b.JoinDelay.Value}
-		if n := b.Priority.Value; n > 0 {
-			delay := time.Duration(n) * cmp.Or(s.Config.ZooKeeper.Timeout, session.DefaultTimeout)
-			if b.JoinDelay.Set {
-				s.errorAt(b.Priority.At, "Two delays", "join_delay and priority say the same; keep join_delay.")
-			} else {
-				s.warnAt(b.Priority.At, "Former name", "Write join_delay = %q instead of priority = %d.", delay, n)
-			}
-			c.JoinDelay = delay
-		}
 		if first, ok := paths[c.Path]; ok && c.Path != "" {
 			s.errorAt(b.Path.At, "Two blocks with one path", "election %q already uses %s, at %s.", first.name, c.Path, place(first.at))
 		} else {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/user"
@@ -24,21 +25,21 @@ type fileBlock struct {
 	Source      text       `hcl:"source,optional" is:"path" doc:"The template file, relative to the settings file; it is watched for changes."`
 	Contents    text       `hcl:"contents,optional" is:"string" doc:"The template itself, instead of source. \"${\" is written \"$${\" in it."`
 	Destination expression `hcl:"destination" is:"path" doc:"The file that is written. With for_each it must use each.key."`
-	Mode        fileMode   `hcl:"mode,optional" is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is those of the present file, else 0644."`
+	Mode        fileMode   `hcl:"mode,optional" is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is the mode of the file in place, else 0644."`
 	Owner       text       `hcl:"owner,optional" is:"string" check:"nonempty" doc:"User that owns the file: a name or a number."`
 	Group       text       `hcl:"group,optional" is:"string" check:"nonempty" doc:"Group of the file: a name or a number."`
 	Backup      number     `hcl:"backup,optional" is:"number" default:"0" min:"0" max:"100" doc:"Number of previous contents to keep in the same directory."`
-	Allow       list       `hcl:"allow,optional" is:"list of strings" enum:"env|file|credential" doc:"What the template may use beyond the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`
-	Delimiters  list       `hcl:"delimiters,optional" is:"list of strings" doc:"What actions begin and end with, instead of [\"{{\", \"}}\"]."`
+	Allow       list       `hcl:"allow,optional" is:"list of strings" enum:"env|file|credential" doc:"Data that the template may use besides the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`
+	Delimiters  list       `hcl:"delimiters,optional" is:"list of strings" doc:"The texts that begin and end an action, instead of [\"{{\", \"}}\"]."`
 	CreateDirs  boolean    `hcl:"create_dirs,optional" is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`
 	Syntax      text       `hcl:"syntax,optional" is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`
 	MissingKey  boolean    `hcl:"error_on_missing_key,optional" is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`
 	MemberOrder text       `hcl:"member_order,optional" is:"string" default:"address" enum:"address|node" doc:"How members of groups are ordered: by address, or by node and then id, as consul-template orders services."`
 	InPlace     boolean    `hcl:"in_place,optional" is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`
-	Symlink     text       `hcl:"symlink,optional" is:"string" default:"auto" enum:"auto|follow|refuse" doc:"What to do when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`
+	Symlink     text       `hcl:"symlink,optional" is:"string" default:"auto" enum:"auto|follow|refuse" doc:"The reaction when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`
 	Subdirs     boolean    `hcl:"allow_subdirs,optional" is:"bool" default:"false" doc:"With for_each: each.key may hold slashes, and so name directories below the one of the destination."`
 	Adopt       boolean    `hcl:"adopt,optional" is:"bool" default:"false" doc:"With for_each: take over a file that the agent did not write. Otherwise it stays, with the condition destination-taken."`
-	Drift       text       `hcl:"drift,optional" is:"string" default:"repair" enum:"repair|report" doc:"What to do when somebody else has changed the file: write it again, or only say so."`
+	Drift       text       `hcl:"drift,optional" is:"string" default:"repair" enum:"repair|report" doc:"The reaction when somebody else has changed the file: write it again, or only report it."`
 	MaxSize     size       `hcl:"max_size,optional" is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`
 	Timeout     duration   `hcl:"timeout,optional" is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`
 }
@@ -46,8 +47,8 @@ type fileBlock struct {
 // workBlock are the arguments of a template and a bundle alike.
 type workBlock struct {
 	ForEach expression   `hcl:"for_each,optional" is:"reference" doc:"One file, or the whole bundle, for each group of a set (groups.NAME), member of a group (group.NAME), or key of a config (config.NAME). A file that is no longer wanted is removed."`
-	Splay   duration     `hcl:"splay,optional" is:"duration" max:"1h" doc:"Largest random delay before it is applied; the default is that of the agent."`
-	Wait    *waitBlock   `hcl:"wait,block" doc:"Wait for quiet before applying. Without the block changes are applied at once, and what arrives meanwhile is folded into the next time."`
+	Splay   duration     `hcl:"splay,optional" is:"duration" max:"1h" doc:"Largest random delay before it is applied; the default is the splay of the agent block."`
+	Wait    *waitBlock   `hcl:"wait,block" doc:"Wait for quiet before applying. Without the block the agent applies a change at once, and applies changes that arrive meanwhile together."`
 	Check   *checkBlock  `hcl:"check,block" doc:"A command that must succeed with the new files, all of a bundle at once."`
 	Reload  *reloadBlock `hcl:"reload,block" doc:"The command that makes the program use the new files, once for all files of a bundle."`
 }
@@ -139,10 +140,7 @@ func (s *Settings) delimiters(delimiters list) (left, right string) { //nolint:n
 
 // claim remembers a fixed destination; two templates must not share one.
 func (s *Settings) claim(d destination, name string) {
-	key := realPath(d.fixed)
-	if key == "" {
-		key = "\x00" + d.text // evaluated: equal when it is spelled the same
-	}
+	key := cmp.Or(realPath(d.fixed), "\x00"+d.text) // evaluated: equal when it is spelled the same
 	if d.eval == nil {
 		return
 	}

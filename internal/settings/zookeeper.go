@@ -25,8 +25,8 @@ type zookeeperBlock struct {
 	Servers list         `hcl:"servers" is:"list of addresses" doc:"The servers of the ensemble; the port is 2181 unless given."`
 	Chroot  text         `hcl:"chroot,optional" is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so a typo cannot start an empty tree."`
 	Timeout duration     `hcl:"session_timeout,optional" is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`
-	ACL     list         `hcl:"acl,optional" is:"list of strings" doc:"ACL of what the agent creates, as scheme:id:permissions with the letters cdrwa. The default is open to all without auth, and with it world:anyone:r and auth::cdrwa."`
-	RO      boolean      `hcl:"read_only,optional" is:"bool" default:"false" doc:"Read on from a server that has lost its majority, when there is no other. Nothing is registered or led meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`
+	ACL     list         `hcl:"acl,optional" is:"list of strings" doc:"ACL of the znodes that the agent creates, as scheme:id:permissions with the letters cdrwa. The default without auth is open to all; with auth it is world:anyone:r and auth::cdrwa."`
+	RO      boolean      `hcl:"read_only,optional" is:"bool" default:"false" doc:"Continue to read from a server that has lost its majority, when there is no other. The agent registers and leads nothing meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`
 	Follow  boolean      `hcl:"follow_reconfig,optional" is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers. With an auth block other than sasl it needs tls: the writer of that znode chooses the servers."`
 	Auth    []*authBlock `hcl:"auth,block" doc:"Who the agent is to ZooKeeper; the label is the scheme: digest, sasl, or another of the servers'. A client certificate (tls) is an identity, too."`
 	TLS     *tlsBlock    `hcl:"tls,block" doc:"Encrypt, and verify the servers. The files are read at every connection, so renewed certificates are used."`
@@ -40,7 +40,7 @@ type authBlock struct {
 	Principal  text      `hcl:"principal,optional" is:"string" doc:"Of GSSAPI: the agent's principal, as in \"zkagent/_HOST@EXAMPLE.ORG\"; _HOST is the host name. A credential cache names its own."`
 	Keytab     text      `hcl:"keytab,optional" is:"path" doc:"Of GSSAPI: the key table of the principal. It is read at each ticket, so a new key is used."`
 	Cache      text      `hcl:"credential_cache,optional" is:"path" doc:"Of GSSAPI, instead of keytab: a credential cache whose ticket something else keeps valid."`
-	Service    text      `hcl:"service,optional" is:"string" default:"zookeeper" doc:"Of GSSAPI: the first part of the servers' principals, service/HOST, where HOST is as in servers. With a slash it is the whole principal, in which _HOST is the host."`
+	Service    text      `hcl:"service,optional" is:"string" default:"zookeeper" doc:"For GSSAPI: the first part of the servers' principals, service/HOST, where HOST is as in servers. With a slash it is the whole principal, and _HOST stands for the host."`
 	Krb5Conf   text      `hcl:"krb5_conf,optional" is:"path" doc:"Of GSSAPI: the Kerberos settings. The default is /etc/krb5.conf."`
 }
 
@@ -56,9 +56,9 @@ func (s *Settings) resolveZooKeeper(all *root) {
 	b := all.ZooKeeper
 	if b == nil {
 		if at, kind := s.needsServer(); kind != "" {
-			s.errorAt(at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block that says where it is.", kind)
+			s.errorAt(at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block with its address.", kind)
 		} else if s.opts.NeedZooKeeper {
-			s.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Missing zookeeper block", Detail: "There is no zookeeper block that says where ZooKeeper is."})
+			s.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Missing zookeeper block", Detail: "There is no zookeeper block with the address of ZooKeeper."})
 		}
 		return
 	}

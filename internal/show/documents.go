@@ -74,7 +74,7 @@ type Outage struct {
 	Reason  string       `json:"reason,omitempty"` // as last known
 }
 
-// LastOutage is the newest of the outages; nil: there was none.
+// LastOutage is the latest of the outages; nil: there was none.
 func (z ZooKeeperStatus) LastOutage() *Outage {
 	if len(z.Outages) == 0 {
 		return nil
@@ -90,7 +90,7 @@ type SourceStatus struct {
 	Reported bool      `json:"reported"` // in this process
 	Changed  time.Time `json:"changed,omitzero"`
 	Version  string    `json:"version,omitempty"`
-	Known    int64     `json:"known,omitempty"` // the newest version that was read, when Version is an older one
+	Known    int64     `json:"known,omitempty"` // the latest version that was read, when Version is an older one
 	Zxid     int64     `json:"zxid,omitempty"`
 	Size     int       `json:"size"` // keys, members or groups
 }
@@ -111,24 +111,24 @@ type ElectionStatus struct {
 
 // TemplateStatus is about one template or bundle.
 type TemplateStatus struct {
-	Name       string        `json:"name"`
-	State      string        `json:"state"` // waiting, ok, kept (a group is empty) or failed
-	Stage      string        `json:"stage,omitempty"`
-	Error      string        `json:"error,omitempty"`
-	Files      []string      `json:"files"`
-	Sources    []string      `json:"sources"`
-	Version    string        `json:"version,omitempty"`
-	LastApply  time.Time     `json:"last_apply,omitzero"`
-	LastChange time.Time     `json:"last_change,omitzero"` // newest swap; of a former process: the files' time
-	Took       view.Seconds  `json:"took_seconds"`
-	Owed       bool          `json:"owed"` // a reload is owed
-	OwedSince  time.Time     `json:"owed_since,omitzero"`
-	LastReload *ReloadStatus `json:"last_reload,omitempty"` // in this process
-	Position   string        `json:"position,omitempty"`
-	Check      string        `json:"check,omitempty"` // when its check runs on this host
+	Name          string        `json:"name"`
+	State         string        `json:"state"` // waiting, ok, kept (a group is empty) or failed
+	Stage         string        `json:"stage,omitempty"`
+	Error         string        `json:"error,omitempty"`
+	Files         []string      `json:"files"`
+	Sources       []string      `json:"sources"`
+	Version       string        `json:"version,omitempty"`
+	LastApply     time.Time     `json:"last_apply,omitzero"`
+	LastChange    time.Time     `json:"last_change,omitzero"` // latest swap; of a previous process: the files' time
+	Took          view.Seconds  `json:"took_seconds"`
+	PendingReload bool          `json:"pending_reload"` // the program has not read the files in place
+	PendingSince  time.Time     `json:"pending_since,omitzero"`
+	LastReload    *ReloadStatus `json:"last_reload,omitempty"` // in this process
+	Position      string        `json:"position,omitempty"`
+	Check         string        `json:"check,omitempty"` // when its check runs on this host
 }
 
-// ReloadStatus is the newest run of a reload command.
+// ReloadStatus is the latest run of a reload command.
 type ReloadStatus struct {
 	At    time.Time    `json:"at"`
 	Took  view.Seconds `json:"took_seconds"`
@@ -148,7 +148,7 @@ type HookStatus struct {
 	Runs     []hook.Run `json:"runs"` // the last ones, oldest first
 }
 
-// Last is the newest run; nil when there was none.
+// Last is the latest run; nil when there was none.
 func (h HookStatus) Last() *hook.Run {
 	if len(h.Runs) == 0 {
 		return nil
@@ -161,5 +161,5 @@ type SettingsStatus struct {
 	Hash   string    `json:"hash"`
 	Loaded time.Time `json:"loaded"`
 	Files  []string  `json:"files"`
-	Error  string    `json:"error,omitempty"` // of the newest reload
+	Error  string    `json:"error,omitempty"` // of the latest reload
 }

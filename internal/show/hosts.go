@@ -243,6 +243,9 @@ type ServiceGroup struct {
 // State is the severity of the worst of its rows.
 func (g *ServiceGroup) State() Severity { return g.Rows[0].Severity() }
 
+// Down counts the hosts where the service is not up.
+func (g *ServiceGroup) Down() int { return len(g.Rows) - g.Up }
+
 // ServiceGroups groups services by name: those that need a look first.
 func ServiceGroups(rows []Service) []*ServiceGroup {
 	var list []*ServiceGroup

@@ -78,10 +78,10 @@ func (s *Status) templateRows() []Row {
 		case v.Error == "" && v.Version != "":
 			row.Detail = "version " + v.Version
 		}
-		owed := ""
-		if v.Owed {
-			owed = "owed for " + term.Age(v.OwedSince)
-			row.Detail = Joined("; ", "reload "+owed, row.Detail)
+		pending := ""
+		if v.PendingReload {
+			pending = "pending for " + term.Age(v.PendingSince)
+			row.Detail = Joined("; ", "reload "+pending, row.Detail)
 		}
 		for _, name := range v.Sources {
 			i := slices.IndexFunc(s.Sources, func(src SourceStatus) bool { return src.Kind+"."+src.Name == name })
@@ -94,14 +94,14 @@ func (s *Status) templateRows() []Row {
 			row.Parts = append(row.Parts, Row{Kind: "file", Since: v.LastChange, Detail: f})
 		}
 		switch r := v.LastReload; {
-		case r == nil && v.Owed:
-			row.Parts = append(row.Parts, Row{Kind: "reload", State: "owed", Since: v.OwedSince, Detail: "not tried in this process"})
+		case r == nil && v.PendingReload:
+			row.Parts = append(row.Parts, Row{Kind: "reload", State: "reload-pending", Since: v.PendingSince, Detail: "not tried in this process"})
 		case r != nil:
 			state := "done"
 			if r.Error != "" {
 				state = "failed"
 			}
-			row.Parts = append(row.Parts, Row{Kind: "reload", State: state, Since: r.At, Detail: Joined("; ", owed, "took "+term.Short(time.Duration(r.Took)), r.Error)})
+			row.Parts = append(row.Parts, Row{Kind: "reload", State: state, Since: r.At, Detail: Joined("; ", pending, "took "+term.Short(time.Duration(r.Took)), r.Error)})
 		}
 		rows[i] = row
 	}
@@ -282,7 +282,7 @@ var severities = map[string]Severity{
 
 	"lost": Critical, "failing": Critical, "failed": Critical, "expired": Critical, "closed": Critical, "down": Critical,
 	"critical": Critical, "blocked": Critical, "halted": Critical, "aborted": Critical, "refused": Critical, "exited": Critical,
-	"reload-failed": Critical, "owed": Critical, "rejected": Critical,
+	"reload-failed": Critical, "reload-pending": Critical, "rejected": Critical,
 }
 
 // SeverityOf returns the severity of a state, of a word of health, or of the code of

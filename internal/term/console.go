@@ -210,7 +210,7 @@ func Document(v any) ([]byte, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	fields, object := bytes.CutPrefix(bytes.TrimSpace(escapeJSON(b.Bytes())), []byte("{"))
+	fields, object := bytes.CutPrefix(bytes.TrimSpace(EscapeJSON(b.Bytes())), []byte("{"))
 	switch {
 	case !object:
 		fields = append([]byte(`"item":`), append(fields, '}')...)
@@ -224,9 +224,9 @@ func Document(v any) ([]byte, error) {
 	return append([]byte(head), fields...), nil
 }
 
-// escapeJSON writes what is not printable in JSON as \u and its number: the
+// EscapeJSON writes what is not printable in JSON as \u and its number: the
 // encoder leaves controls beyond ASCII, and those that turn the direction of text.
-func escapeJSON(data []byte) []byte {
+func EscapeJSON(data []byte) []byte {
 	hidden := func(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
 	if !bytes.ContainsFunc(data, hidden) {
 		return data

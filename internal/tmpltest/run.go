@@ -49,7 +49,7 @@ func runFile(ctx context.Context, name string, o Options) ([]Result, error) {
 		}
 		began := time.Now()
 		r, err := run.test(ctx, c, o.Update)
-		if err != nil { // A test that cannot be run has failed; the others go on.
+		if err != nil { // A test that cannot be run has failed; the others continue.
 			r = Result{Error: err.Error()}
 		}
 		if !r.OK && f.lines[c.Name] > 0 {
@@ -187,10 +187,8 @@ func (r *testRun) compare(c *testCase, want, got []byte, update bool) (Result, e
 // template finds and parses the template of a test; the bundle is nil for one
 // that is not of the settings.
 func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, *apply.FileConfig, error) {
-	env := maps.Clone(r.file.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env := map[string]string{}
+	maps.Copy(env, r.file.Env)
 	maps.Copy(env, c.Env)
 	var b *apply.Config
 	tc := &apply.FileConfig{

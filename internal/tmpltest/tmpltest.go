@@ -3,6 +3,7 @@
 package tmpltest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,7 @@ func readTestFile(path string) (*testFile, error) {
 		return nil, err
 	}
 	f := &testFile{path: path, lines: testLines(data)}
-	if err := yaml.UnmarshalStrict(data, f); err != nil {
+	if err := template.UnmarshalStrict(data, f); err != nil {
 		return nil, err
 	}
 	if len(f.Tests) == 0 {
@@ -251,11 +252,6 @@ func (f *testFile) view(c *testCase) (view.View, error) {
 		data = more.Over(data)
 	}
 	v, err := c.Data.Over(data).View()
-	if v.Agent.ID == "" {
-		v.Agent.ID = "agent1"
-	}
-	if v.Agent.Host == "" {
-		v.Agent.Host = "host1.example.com"
-	}
+	v.Agent.ID, v.Agent.Host = cmp.Or(v.Agent.ID, "agent1"), cmp.Or(v.Agent.Host, "host1.example.com")
 	return v, err
 }

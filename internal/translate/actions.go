@@ -103,7 +103,7 @@ type token struct {
 	kind byte // w(ord), s(tring), b(lank), o(there)
 }
 
-var wordPattern = regexp.MustCompile(`^[$.]?[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*|^[$.]`)
+var wordPattern = regexp.MustCompile(`^(?:\$[\pL\pN_]*|[\pL_][\pL\pN_]*|\.[\pL_][\pL\pN_]*)(?:\.[\pL_][\pL\pN_]*)*|^\.`)
 
 func tokens(text string) []token {
 	var list []token

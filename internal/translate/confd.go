@@ -57,7 +57,7 @@ func (r *Result) confdMain(m map[string]any) {
 		case "backend", "nodes", "watch", "interval", "confdir", "log-level":
 		case "noop", "sync-only", "onetime":
 			if text(m[key]) == "true" {
-				r.miss("%s = true: confd %s, and the agent does not; zkagent render only prints what a template gives", key,
+				r.miss("%s = true: confd %s, and the agent does not; \"zkagent render --stdout\" only prints the files", key,
 					map[string]string{"noop": "writes no file", "sync-only": "runs no command", "onetime": "ends after one pass"}[key])
 			}
 		case "prefix":
@@ -99,6 +99,7 @@ func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadF
 		t.miss("the template could not be read and is not translated: %v", err)
 		return
 	}
+	t.original = Original{Text: string(data), Prefix: prefix, Keys: keys}
 	t.missingOK = true // a field that a parsed document does not have is no error there
 	translate(r, t, string(data), confdDialect(prefix, keys), read)
 }
@@ -133,7 +134,7 @@ var swapped = map[string]string{
 var differs = []string{"lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs", "datetime"}
 
 // renamed are functions that have another name here.
-var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "map": "dict"}
+var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "map": "dict", "sortKVByLength": "sortByLength"}
 
 // direct is what matches a pattern of confd whose only star is its last element:
 // the keys directly below.
@@ -164,6 +165,44 @@ func deep(prefix, path string) bool {
 	return path != "" && (cleanPrefix(prefix) != "" || strings.Contains(path, "/"))
 }
 
+// keyCall is how a call that names keys is written.
+type keyCall struct {
+	before, fn, after string
+	single            bool                        // it names one key
+	change            func(string) (string, bool) // its pattern
+}
+
+func anyPattern(s string) (string, bool) { return s, true }
+
+func noPattern(s string) (string, bool) { return s, !strings.ContainsAny(s, "*?[") }
+
+// keyCalls are confd's, with "/*" where the only star of the pattern is its last element.
+var keyCalls = map[string]keyCall{
+	"getv": {"", "key", "", true, noPattern}, "getv with default": {"", "keyOrAbsent", "", true, noPattern}, "exists": {"", "keyExists", "", true, noPattern},
+	"gets": {"", "pathMatch", ` (tree "CONFIG")`, false, anyPattern}, "gets/*": {"", "ls", "", false, direct},
+	"getvs": {"(sortAlpha (values (", "pathMatch", ` (tree "CONFIG"))))`, false, anyPattern}, "getvs/*": {"(sortAlpha (values (", "ls", ")))", false, direct},
+	"lsdir": {"(keys (byKey (", "tree", ")))", false, noPattern}, "ls": {"(keys (explode (", "tree", ")))", false, noPattern},
+}
+
+// keyed writes a call that names keys.
+func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) ([]token, string) {
+	out, problem := w.rename(slices.Clone(list), arg, name, c.single, c.change)
+	if problem != "" {
+		return nil, problem
+	}
+	end := argument(out, arg)
+	head := append(slices.Clone(out[:i]), token{c.before + c.fn + " ", 'o'})
+	if c.before == "" {
+		head[i] = token{c.fn, 'w'}
+		head = append(head, token{" ", 'b'})
+	}
+	head = append(head, out[arg:end]...)
+	if c.after != "" {
+		head = append(head, token{strings.ReplaceAll(c.after, "CONFIG", configIn(out[arg:end])), 'o'})
+	}
+	return append(head, out[end:]...), ""
+}
+
 // confdCall translates confd's calls.
 func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	name := list[i].text
@@ -173,113 +212,102 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 			list = slices.Concat(list[:arg], []token{{"(", 'o'}}, def, []token{{")", 'o'}}, list[arg+1:])
 		}
 	}
+	call := name
+	if _, ok := direct(patternOf(list, arg)); ok && (name == "gets" || name == "getvs") {
+		call += "/*"
+	} else if name == "getv" && hasSecond(list, arg) {
+		call += " with default"
+	}
+	if special, ok := confdSpecial[name]; ok {
+		if out, problem := special(w, list, i, arg); out != nil || problem != "" {
+			return out, problem
+		}
+	}
+	if c, ok := keyCalls[call]; ok {
+		return w.keyed(list, i, arg, name, c)
+	}
+	if to, ok := renamed[name]; ok {
+		list[i].text = to
+	} else if to, ok := swapped[name]; ok {
+		return swap(list, i, to)
+	} else if slices.Contains(differs, name) {
+		return nil, "no counterpart of " + name + ", which asks the host or a name server at each pass: put what it gives into a key"
+	}
+	return list, ""
+}
+
+// hasSecond reports whether a second argument follows the one at arg.
+func hasSecond(list []token, arg int) bool {
 	end := argument(list, arg)
 	second := next(list, end-1)
-	two := end > arg && second < len(list) && list[second].text != "|" && list[second].text != ")"
-	// path makes the call one of before, the name, after.
-	path := func(before, fn, after string, single bool, change func(string) (string, bool)) ([]token, string) {
-		out, problem := w.rename(slices.Clone(list), arg, name, single, change)
-		if problem != "" {
-			return nil, problem
+	return end > arg && second < len(list) && list[second].text != "|" && list[second].text != ")"
+}
+
+// confdSpecial are the calls that no table describes. One that returns nothing leaves the
+// call to the tables.
+var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) ([]token, string){
+	"get": func(w *rewriter, list []token, i, arg int) ([]token, string) {
+		s, ok := literal(list, arg)
+		if !ok {
+			return nil, "get of a name that is computed: use getv"
+		}
+		return w.keyed(list, i, arg, "get", keyCall{"(dict \"Key\" " + quoteGo("/"+strings.Trim(s, "/")) + " \"Value\" (", "key", "))", true, noPattern})
+	},
+	"ls": func(w *rewriter, list []token, i, arg int) ([]token, string) {
+		out, problem := w.rename(slices.Clone(list), arg, "ls", false, noPattern)
+		if s, ok := literal(list, arg); problem != "" || ok && !deep(w.prefix, s) {
+			return nil, ""
 		}
 		end := argument(out, arg)
-		head := append(slices.Clone(out[:i]), token{before + fn + " ", 'o'})
-		if before == "" {
-			head[i] = token{fn, 'w'}
-			head = append(head, token{" ", 'b'})
-		}
-		head = append(head, out[arg:end]...)
-		if after != "" {
-			head = append(head, token{strings.ReplaceAll(after, "CONFIG", configIn(out[arg:end])), 'o'})
-		}
-		return append(head, out[end:]...), ""
-	}
-	every := func(s string) (string, bool) { return s, true }
-	same := func(s string) (string, bool) { return s, !strings.ContainsAny(s, "*?[") }
-	switch name {
-	case "getv":
-		if two {
-			return path("", "keyOrAbsent", "", true, same)
-		}
-		return path("", "key", "", true, same)
-	case "exists":
-		return path("", "keyExists", "", true, same)
-	case "get":
-		if s, ok := literal(list, arg); ok {
-			return path("(dict \"Key\" "+quoteGo("/"+strings.Trim(s, "/"))+" \"Value\" (", "key", "))", true, same)
-		}
-		return nil, "get of a name that is computed: use getv"
-	case "gets":
-		if _, ok := direct(patternOf(list, arg)); ok {
-			return path("", "ls", "", false, direct)
-		}
-		return path("", "pathMatch", ` (tree "CONFIG")`, false, every)
-	case "getvs":
-		if _, ok := direct(patternOf(list, arg)); ok {
-			return path("(sortAlpha (values (", "ls", ")))", false, direct)
-		}
-		return path("(sortAlpha (values (", "pathMatch", ` (tree "CONFIG"))))`, false, every)
-	case "ls":
-		out, problem := w.rename(slices.Clone(list), arg, name, false, same)
-		if s, ok := literal(list, arg); problem != "" || ok && !deep(w.prefix, s) {
-			return path("(keys (explode (", "tree", ")))", false, same)
-		}
-		end = argument(out, arg)
 		ref := joined(out[arg:end])
 		// The list of a key that is no directory is its own name.
 		call := tokens("(ternary (list (base " + ref + ")) (keys (explode (tree " + ref + "))) (keyExists " + ref + "))")
 		return slices.Concat(out[:i], call, out[end:]), ""
-	case "lsdir":
-		return path("(keys (byKey (", "tree", ")))", false, same)
-	case "getenv":
-		list[i].text = "env"
+	},
+	"getenv": func(w *rewriter, list []token, i, arg int) ([]token, string) {
 		w.allow("env")
-		if two {
-			out := slices.Concat(list[:i], []token{{"(or (env ", 'o'}}, list[arg:end], []token{{") ", 'o'}}, list[second:argument(list, second)], []token{{")", 'o'}})
-			return append(out, list[argument(list, second):]...), ""
+		list[i].text = "env"
+		if !hasSecond(list, arg) {
+			return list, ""
 		}
-		return list, ""
-	case "hostname":
+		end := argument(list, arg)
+		second := next(list, end-1)
+		out := slices.Concat(list[:i], []token{{"(or (env ", 'o'}}, list[arg:end], []token{{") ", 'o'}}, list[second:argument(list, second)], []token{{")", 'o'}})
+		return append(out, list[argument(list, second):]...), ""
+	},
+	"hostname": func(_ *rewriter, list []token, i, _ int) ([]token, string) {
 		list[i] = token{"(agent).Host", 'o'}
 		return list, ""
-	case "replace":
-		return replaced(list, arg)
-	case "reverse": // confd knows the list of gets under another name than its own
-		if w.keyIsPath && strings.HasPrefix(joined(list[arg:end]), "(gets ") {
+	},
+	"replace": func(_ *rewriter, list []token, _, arg int) ([]token, string) { return replaced(list, arg) },
+	"reverse": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
+		// confd knows the list of gets under another name than its own.
+		if strings.HasPrefix(joined(list[min(arg, len(list)):argument(list, arg)]), "(gets ") {
 			return slices.Concat(list[:i], list[arg:]), ""
 		}
-	case "seq":
+		return nil, ""
+	},
+	"seq": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
 		last := callEnd(list, arg)
-		if words := arguments(list[min(arg, last):last]); len(words) == 2 {
-			return slices.Concat(list[:i], tokens("loop "+joined(words[0])+" (add 1 "+joined(words[1])+")"), list[last:]), ""
+		words := arguments(list[min(arg, last):last])
+		if len(words) != 2 {
+			return nil, "seq of a piped value"
 		}
-		return nil, "seq of a piped value"
-	case "sortKVByLength":
-		list[i].text = "sortByLength"
-	case "atoi":
+		return slices.Concat(list[:i], tokens("loop "+joined(words[0])+" (add 1 "+joined(words[1])+")"), list[last:]), ""
+	},
+	"atoi": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
+		end := argument(list, arg)
 		if s, ok := literal(list, arg); ok && s != "" {
 			list[i].text = "parseInt"
 			return list, ""
-		}
-		if end == arg {
+		} else if end == arg {
 			return nil, "atoi of a piped value: write atoi (VALUE)"
 		}
 		// atoi of an empty text fails; parseInt gives 0.
 		value := joined(list[arg:end])
 		number := tokens("(or (and (ne " + value + " \"\") (parseInt " + value + ")) (and (eq " + value + " \"\") (fail \"atoi of an empty text\")) 0)")
 		return slices.Concat(list[:i], number, list[end:]), ""
-	}
-	if to, ok := renamed[name]; ok {
-		list[i].text = to
-		return list, ""
-	}
-	if to, ok := swapped[name]; ok {
-		return swap(list, i, to)
-	}
-	if slices.Contains(differs, name) {
-		return nil, "no counterpart of " + name
-	}
-	return list, ""
+	},
 }
 
 // replaced translates replace TEXT OLD NEW -1.
@@ -362,28 +390,15 @@ func callEnd(list []token, i int) int {
 }
 
 // argument is the end of the argument that begins at a token: a word, a
-// string, or what is in parentheses. It is start if there is no string.
+// string, or what is in parentheses. It is start if there is none.
 func argument(list []token, start int) int {
-	if start >= len(list) {
+	switch {
+	case start >= len(list):
 		return start
-	}
-	if list[start].kind == 's' || list[start].kind == 'w' {
+	case list[start].text == "(":
+		return closing(list, start) + 1
+	case list[start].kind == 's' || list[start].kind == 'w':
 		return start + 1
-	}
-	depth := 0
-	for i := start; i < len(list); i++ {
-		switch list[i].text {
-		case "(":
-			depth++
-		case ")":
-			depth--
-		}
-		if depth == 0 {
-			if i == start {
-				return start
-			}
-			return i + 1
-		}
 	}
 	return start
 }

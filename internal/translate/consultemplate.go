@@ -146,6 +146,7 @@ func (c *ctFile) template(m map[string]any) {
 	}
 	d := ctDialect
 	d.left, d.right = cmp.Or(text(m["left_delimiter"]), c.left), cmp.Or(text(m["right_delimiter"]), c.right)
+	t.original = Original{Text: source, Left: d.left, Right: d.right, Strict: !t.missingOK}
 	c.r.translateText(t, source, d)
 }
 
@@ -184,7 +185,7 @@ func ctEnv(m map[string]any, miss func(string, ...any)) *environment {
 	}
 	for _, key := range sorted(m) {
 		if !slices.Contains([]string{"pristine", "custom", "allowlist", "whitelist"}, key) && len(texts(m[key])) > 0 {
-			miss("%s of env has no counterpart: pass_env names what a command gets", key)
+			miss("%s of env has no counterpart: pass_env names the variables that a command gets", key)
 		}
 	}
 	return e
@@ -242,7 +243,8 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 			return nil, name + " of a data centre"
 		}
 		w.result.groupSet()
-		return slices.Concat(list[:i], []token{{"groups", 'w'}, {" ", 'b'}, {`"services"`, 's'}}, list[i+1:]), ""
+		// A service of Consul has instances, whatever their status.
+		return slices.Concat(list[:i], []token{{"groups", 'w'}, {" ", 'b'}, {`"services" "any"`, 's'}}, list[i+1:]), ""
 	case "file":
 		if s, ok := literal(list, arg); !ok || filepath.IsAbs(s) || strings.HasPrefix(filepath.Clean(s), "..") {
 			return nil, "a file outside of the directory of the template: file reads below it"
@@ -260,12 +262,13 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 	}
 	name, filter, _ := strings.Cut(s, "|")
 	if at := strings.IndexAny(name, "@~?"); at >= 0 {
-		w.result.service(name[strings.IndexByte(name[:at], '.')+1 : at])
+		w.result.service(name[strings.LastIndexByte(name[:at], '.')+1 : at])
 		return nil, "a data centre, a near node or a query of a service: ZooKeeper has none; leave it out, or follow another group"
 	}
-	tag, rest, tagged := strings.Cut(name, ".")
-	if tagged {
-		name = rest
+	tag := ""
+	dot := strings.LastIndexByte(name, '.')
+	if dot > 0 {
+		tag, name = name[:dot], name[dot+1:]
 	}
 	end := arg + 1
 	if more := next(list, arg); more < len(list) && list[more].kind == 's' {
@@ -282,7 +285,7 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 	}
 	text := "service " + quoteGo(w.result.service(name)) + status
 	list[arg].text = quoteGo(w.result.service(name))
-	if !tagged {
+	if tag == "" {
 		out := slices.Clone(list[:arg+1])
 		if status != "" {
 			out = append(out, token{" ", 'b'}, token{strings.TrimSpace(status), 's'})
@@ -290,24 +293,7 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 		return append(out, list[end:]...), ""
 	}
 	w.tmpl.note("the tag %q is a label of that name, whose value is empty or true", tag)
-	// The word at i stays the one that is looked at: index.
-	out := append(slices.Clone(list[:i]), token{"(index", 'o'}, token{" ", 'b'}, token{"(", 'o'})
-	out = append(out, tokens(text+" | byTag")...)
-	out = append(out, token{")", 'o'}, token{" ", 'b'}, token{quoteGo(tag), 's'}, token{")", 'o'})
-	return append(tagged2(out), list[end:]...), ""
-}
-
-// tagged2 makes index a word of its own.
-func tagged2(list []token) []token {
-	var out []token
-	for _, t := range list {
-		if t.text == "(index" {
-			out = append(out, token{"(", 'o'}, token{"index", 'w'})
-			continue
-		}
-		out = append(out, t)
-	}
-	return out
+	return slices.Concat(list[:i], tokens("(index ("+text+" | byTag) "+quoteGo(tag)+")"), list[end:]), ""
 }
 
 // ctFilter is the status that a filter of consul-template asks for.
@@ -323,104 +309,85 @@ func ctFilter(filter string) (string, string) {
 	return "", "the filter " + quoteGo(filter) + " of a service: members are up, draining, maintenance or down"
 }
 
-// computedService is a service whose name is computed: one of a set of groups.
+// computedService is a service whose name is computed: one of a set of groups. Its name
+// becomes a variable, which stays the same inside of blocks.
 func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
-	if arg >= len(list) {
-		return nil, "service without a name"
-	}
 	end := argument(list, arg)
-	if end == arg {
-		return nil, "service of a name that is computed"
+	if end == arg || list[0].text == "else" {
+		return nil, "service without a name, or of a name that is computed after an else"
 	}
-	expr := joined(list[arg:end])
-	for _, t := range list[arg:end] {
-		if s, ok := literal([]token{t}, 0); ok && strings.ContainsAny(s, ".|@~?") {
-			return nil, "service of a name that is computed, with a tag or filter"
-		}
+	expr, problem := w.translated(slices.Clone(list[arg:end]), "")
+	if problem != "" {
+		return nil, problem
+	}
+	if w.tagged(list[arg:end]) {
+		return nil, "service of a name that is computed, with a tag or filter: write the tag as {{ range index (service NAME | byTag) TAG }}"
 	}
 	w.result.groupSet()
 	status := ""
 	if more := next(list, end-1); more < len(list) && list[more].kind == 's' {
 		filter, _ := literal(list, more)
-		var problem string
 		if status, problem = ctFilter(filter); problem != "" {
 			return nil, problem
 		}
 		end = more + 1
 	}
-	arg2 := "(print \"services/\" " + expr + ")"
-	if strings.HasPrefix(expr, "$") {
-		w.result.computed[arg2] = expr
+	w.count++
+	name := fmt.Sprintf("$service_%d", w.count)
+	w.before = append(w.before, name+" := "+joined(expr))
+	if !strings.HasSuffix(joined(expr), ".Name") {
+		w.before = append(w.before, "if regexMatch `[.|@~?]` "+name, `fail "the name of a service has a tag, a filter or a data centre"`, "end")
 	}
-	out := append(slices.Clone(list[:i+1]), token{" ", 'b'})
-	return append(append(out, tokens(arg2+status)...), list[end:]...), ""
+	ref := `(print "services/" ` + name + ")"
+	w.result.computed[ref] = name
+	return slices.Concat(list[:i+1], []token{{" ", 'b'}}, tokens(ref+status), list[end:]), ""
 }
+
+// tagged reports whether a text of an expression, or of its variables, is more than the
+// name of a service.
+func (w *rewriter) tagged(list []token) bool {
+	return slices.ContainsFunc(list, func(t token) bool {
+		s, _ := literal([]token{t}, 0)
+		return strings.ContainsAny(s, ".|@~?") || w.tagged(w.now().defs[t.text])
+	})
+}
+
+// ctMember are the fields of a member that have another name here.
+var ctMember = map[string]string{
+	"Address": ".Host", "NodeAddress": ".Host", "Weights.Passing": ".Weight", "Port": ".Port", "ID": ".ID", "Node": ".Node",
+}
+
+// ctStatus is the status in Consul's words.
+const ctStatus = `(get (dict "up" "passing" "down" "critical" "draining" "maintenance" "maintenance" "maintenance") MEMBER.Status)`
 
 // ctFields translates the fields of members, pairs and services.
 func ctFields(w *rewriter, of shape, base, path string, list []token) (string, string) {
 	name, rest, deep := strings.Cut(path, ".")
-	switch of.kind {
-	case passed:
-		if !w.listed || !slices.Contains([]string{"Address", "NodeAddress", "Name", "Tags", "Status", "ServiceMeta", "NodeMeta", "Node"}, name) {
-			return "", ""
-		}
+	switch {
+	case of.kind == passed && w.listed && slices.Contains([]string{"Address", "NodeAddress", "Name", "Tags", "Status", "ServiceMeta", "NodeMeta", "Node"}, name):
 		return "", "whether ." + name + " in a defined template is of a member cannot be seen"
-	case pair:
-		if deep || !slices.Contains([]string{"Path", "Key", "Value"}, name) {
-			return "", "pairs have no field " + path
-		}
+	case !of.structure(), of.kind == pair && slices.Contains([]string{"Path", "Key", "Value"}, path), of.kind == service && path == "Name":
 		return "", ""
-	case service:
-		if path != "Name" {
-			return "", "services have no field " + path
-		}
-		return "", ""
-	case member:
-	default:
-		return "", ""
-	}
-	if base == "" || base == "$" {
-		base = ""
-	}
-	switch name {
-	case "Address", "NodeAddress":
-		return base + ".Host", ""
-	case "Port", "ID", "Node":
-		if deep {
-			return "", "members have no field " + path
-		}
-		if w.fields[name] = true; name != "Port" && w.fields["ID"] && w.fields["Node"] {
-			return "", ".ID and .Node in one template: a member in Nerve's format has one name, which is both; give it a label for one of them, as .Labels.node"
-		}
-		return "", ""
-	case "Name":
-		if of.name == "" {
-			return "", "the name of a service that is not known here"
-		}
-		return of.name, ""
-	case "Tags":
+	case of.kind != pair && path == "Tags", of.kind != pair && path == "Tags.Contains":
 		w.tmpl.note("a tag is a label of that name, whose value is empty or true")
-		if rest == "Contains" {
-			return "in " + base + ".Tags", ""
-		}
-		return base + ".Tags", ""
-	case "ServiceMeta", "NodeMeta":
+		return map[bool]string{true: "in "}[deep] + base + ".Tags", ""
+	case of.kind != member:
+	case path == "Name" && of.name == "":
+		return "", "the name of a service that is not known here"
+	case path == "Name":
+		return of.name, ""
+	case path == "Status":
+		return strings.ReplaceAll(ctStatus, "MEMBER", base), ""
+	case name == "ServiceMeta" || name == "NodeMeta":
 		if !deep && !slices.ContainsFunc(list, func(t token) bool { return t.kind == 'w' && (t.text == "index" || t.text == "hasKey") }) {
 			return base + ".Meta", ""
 		}
 		return strings.TrimSuffix(base+".Labels."+rest, "."), ""
-	case "Weights":
-		if rest == "Passing" {
-			return base + ".Weight", ""
+	case ctMember[path] != "":
+		if w.fields[path] = true; w.fields["ID"] && w.fields["Node"] {
+			return "", ".ID and .Node in one template: a member in Nerve's format has one name, which is both; give it a label for one of them, as .Labels.node"
 		}
-	case "Status":
-		for j, t := range list {
-			if s, ok := literal([]token{t}, 0); ok && (s == "passing" || s == "critical") {
-				list[j].text = quoteGo(map[string]string{"passing": "up", "critical": "down"}[s])
-				return base + ".Status", ""
-			}
-		}
-		return "", "the status of a member is up, draining, maintenance or down, not passing"
+		return base + ctMember[path], ""
 	}
-	return "", "members have no field " + path
+	return "", of.kind.String() + " have no field " + path
 }

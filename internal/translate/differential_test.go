@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -28,6 +29,7 @@ type trialMember struct {
 	ID, Node, Host string
 	Port           int
 	Tags           []string
+	Meta           map[string]string
 }
 
 // pieces are constructs of templates. In them KEY, DIR, SVC and TAG stand for random names.
@@ -96,7 +98,7 @@ func newTrial(w *rand.Rand, piece string) trial {
 }
 
 // fixture is the data of a trial as it stands in ZooKeeper, for the configs of a result.
-func (t trial) fixture(tb testing.TB, configs map[string]string) *corpus {
+func (t trial) fixture(tb testing.TB, configs, asked map[string]string) *corpus {
 	tb.Helper()
 	groups, set := map[string]any{"none": map[string]any{}}, map[string]any{}
 	for name, list := range t.Services {
@@ -106,12 +108,13 @@ func (t trial) fixture(tb testing.TB, configs map[string]string) *corpus {
 			for _, tag := range m.Tags {
 				labels[tag] = ""
 			}
+			maps.Copy(labels, m.Meta)
 			members = append(members, map[string]any{"id": m.ID, "name": m.ID, "node": m.Node, "host": m.Host, "port": m.Port, "labels": labels})
 		}
 		groups[name] = map[string]any{"members": members}
 		set[name] = groups[name]
 	}
-	for _, name := range []string{"web", "db", "api-v2"} {
+	for name := range asked {
 		if groups[name] == nil {
 			groups[name] = map[string]any{}
 		}
@@ -122,6 +125,8 @@ func (t trial) fixture(tb testing.TB, configs map[string]string) *corpus {
 		for key, value := range t.Keys {
 			if rest, ok := strings.CutPrefix("/"+key, strings.TrimSuffix(path, "/")+"/"); ok {
 				trees[name][rest] = value
+			} else if path == rootPath && !strings.Contains(key, "/") {
+				trees[name][key] = value
 			}
 		}
 	}
@@ -162,7 +167,7 @@ func TestDifferential(t *testing.T) {
 			counts := map[string]int{}
 			for i, want := range original(t, program, trials) {
 				class, what := trials[i].compare(t, program, want)
-				if counts[class]++; class == "wrong" {
+				if counts[class]++; class == "wrong" || class == "fails here" {
 					t.Error(what)
 				}
 				if class == "flagged" { // the note says why
@@ -191,13 +196,15 @@ func (t trial) compare(tb testing.TB, program string, want map[string]string) (s
 	if r.Lost() > 0 {
 		return "flagged", strings.Join(r.Notes(), "\n")
 	}
-	got, err := renderCase(tb, t.fixture(tb, r.configs), k, r.Settings(true))
+	got, err := renderCase(tb, t.fixture(tb, r.configs, r.groups), k, r.Settings(true))
 	switch {
 	case want["error"] != "":
 		return "fails there", want["error"]
 	case err != nil && strings.Contains(err.Error(), "no member"): // the last file stays: the import says so
 		return "waits here", err.Error()
-	case err != nil || got != want["text"]:
+	case err != nil:
+		return "fails here", err.Error() + "\n" + t.Template + "\n" + r.Templates()[0].Text
+	case got != want["text"]:
 		return "wrong", fmt.Sprintf("%s\n got %q, %v\nwant %q\n%v %v\n%s", t.Template, got, err, want["text"], t.Keys, t.Services, r.Templates()[0].Text)
 	}
 	return "identical", ""

@@ -75,7 +75,18 @@ func TestShapes(t *testing.T) {
 		{`{{ range ternary (service "a") (service "b") true }}{{ .Address }}{{ end }}`, "{{ .Host }}"},
 		{`{{ block "x" (index (service "a") 0) }}{{ .Address }}{{ end }}`, "{{ .Host }}"},
 		{`{{ with $x := first (service "a") }}{{ $x.Address }}{{ end }}`, "{{ $x.Host }}"},
-		{"\n  {{ scratch.Set \"m\" (service \"a\") }}{{ range scratch.Get \"m\" }}{{ .Address }}{{ end }}", "line 2, column 3"},
+		{`{{ scratch.Set "m" (service "a") }}{{ range scratch.Get "m" }}{{ .Address }}{{ end }}`, "{{ .Host }}"},
+		{`{{ range scratch.MapValues "m" }}{{ .Address }}{{ end }}{{ range service "a" }}{{ scratch.MapSet "m" .ID . }}{{ end }}`, "{{ .Host }}"},
+		{"\n  {{ scratch.Set \"m\" (service \"a\") }}{{ scratch.Set \"m\" (ls \"a/b\") }}", "line 2, column 3"},
+		{`{{ range service "a" }}{{ scratch.MapSet .ID "m" . }}{{ end }}`, "members of services"},
+		{`{{ $m := service "a" | byTag }}{{ range $m.blue }}{{ .Address }}{{ end }}`, "{{ .Host }}"},
+		{`{{ range (service "a" | byTag).blue }}{{ .Address }}{{ end }}`, "{{ .Host }}"},
+		{`{{ define "m" }}{{ $.Address }}{{ end }}{{ range service "a" }}{{ template "m" . }}{{ end }}`, "{{ $.Host }}"},
+		{`{{ define "m" }}{{ range . }}{{ .Address }}{{ end }}{{ end }}{{ template "m" service "a" }}`, "{{ .Host }}"},
+		{`{{ block "m" service "a" | reverse }}{{ range . }}{{ .Address }}{{ end }}{{ end }}`, "{{ .Host }}"},
+		{`{{ with service "a" }}{{ with index . 0 }}{{ $.Address }}{{ end }}{{ end }}`, "{{ $.Address }}"},
+		{`{{ range services | byTag }}{{ range . }}{{ range service .Name }}{{ .Name }}{{ end }}{{ end }}{{ end }}`, "{{ $service_1 }}"},
+		{`{{ range services }}{{ $n := .Name }}{{ range service $n }}{{ $n = "x" }}{{ .Name }}{{ end }}{{ end }}`, "{{ $service_1 }}"},
 		{`{{ range $m := list (index (service "a") 0) }}{{ $m.Address }}{{ end }}`, "line 1, column 1"},
 		{`{{ $d := dict "m" (service "a") }}{{ range $d.m }}{{ .Address }}{{ end }}`, "members of services"},
 		{`{{ range concat (service "a") (service "b") }}{{ .Address }}{{ end }}`, "members of services"},
@@ -106,7 +117,7 @@ func TestKeysOutside(t *testing.T) {
 		`{{ getv "/app/x" }}`: false, `{{ getv "/apps/x" }}`: true, `{{ range gets "/app/*" }}{{ .Value }}{{ end }}`: false,
 		`{{ exists "/b/x" }}`: true, `{{ ls "/" }}`: true, `{{ getv (printf "/app/%s" "x") }}`: false, `{{ getv (printf "/b/%s" "x") }}`: true,
 		`{{ getv (print "/app/" "x") }}`: false, `{{ getv (print "/apps/" "x") }}`: true,
-		`{{ getv "/app" }}`: true, // at the root
+		`{{ getv "/app" }}`: false, `{{ getv "/apps" }}`: true, `{{ range gets "/*" }}{{ end }}`: true,
 	} {
 		tmpl := &Template{Name: "t"}
 		if confdText(newResult("x"), tmpl, in, confdDialect("", []string{"/app"}), nil); (tmpl.lost > 0) != lost {

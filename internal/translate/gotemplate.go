@@ -20,23 +20,26 @@ type dialect struct {
 	lists       *regexp.Regexp // finds calls that give members or pairs
 	// call translates the call of a function at list[i]; it may change the
 	// tokens, and returns what cannot be translated.
-	call func(t *rewriter, list []token, i int) ([]token, string)
+	call func(w *rewriter, list []token, i int) ([]token, string)
 	// mapField translates a field of a value: what stands for it, empty to leave
 	// it as it is; or why it cannot be translated. nil: fields stay.
-	mapField func(t *rewriter, of shape, base, path string, list []token) (string, string)
+	mapField func(w *rewriter, of shape, base, path string, list []token) (string, string)
 }
 
 // rewriter translates one template.
 type rewriter struct {
 	dialect
 
-	result *Result
-	tmpl   *Template
-	scopes []scope          // of the open blocks; the first is that of the template
-	calls  map[string]shape // what defined templates are called with
-	listed bool             // it lists members or pairs somewhere
-	fields map[string]bool  // ID, Node: which of them it uses
-	at     string           // where the action is that is translated
+	result  *Result
+	tmpl    *Template
+	scopes  []scope          // of the open blocks; the first is that of the template
+	calls   map[string]shape // what defined templates are called with
+	scratch map[string]shape // what is in the scratchpad
+	listed  bool             // it lists members or pairs somewhere
+	fields  map[string]bool  // ID, Node: which of them it uses
+	at      string           // where the action is that is translated
+	before  []string         // actions that have to stand before it
+	count   int              // of names that are made
 }
 
 // scope is what is known in a block.
@@ -75,15 +78,20 @@ var keywords = []string{"if", "else", "end", "range", "with", "define", "block",
 // translateText translates the text of a template. It goes over it twice: what
 // defined templates are called with is known when all has been seen.
 func (r *Result) translateText(t *Template, text string, d dialect) {
-	w := &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, fields: map[string]bool{}, listed: d.lists.MatchString(text)}
+	w := newRewriter(r, d)
+	w.listed = d.lists.MatchString(text)
 	w.text(text)
 	w.tmpl = t
 	t.Text = w.text(text)
 }
 
+func newRewriter(r *Result, d dialect) *rewriter {
+	return &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, scratch: map[string]shape{}, fields: map[string]bool{}}
+}
+
 // text translates all actions.
 func (w *rewriter) text(text string) string {
-	w.scopes = nil
+	w.scopes, w.count = nil, 0
 	var b strings.Builder
 	for _, s := range split(text, w.left, w.right) {
 		if !s.action {
@@ -94,7 +102,13 @@ func (w *rewriter) text(text string) string {
 			continue
 		}
 		w.at = fmt.Sprintf("line %d, column %d", s.line, s.column)
-		b.WriteString(s.wrap(w.action(s.text)))
+		action := w.action(s.text)
+		for _, first := range w.before {
+			b.WriteString(segment{trimLeft: s.trimLeft}.wrap(first))
+			s.trimLeft = false
+		}
+		w.before = nil
+		b.WriteString(s.wrap(action))
 	}
 	return b.String()
 }
@@ -145,7 +159,7 @@ func (w *rewriter) action(text string) string {
 	if problem != "" {
 		w.tmpl.miss("%s: not translated: %s: {{ %s }}", w.at, problem, text)
 		if opens(word) {
-			w.open(shape{kind: someData})
+			w.open(data)
 		}
 		return strings.TrimSpace(strings.TrimSpace(declares.FindString(text)) + " fail " + quoteGo("import: "+problem+": "+text))
 	}
@@ -202,12 +216,15 @@ func (w *rewriter) called(list []token) {
 		}
 		name, ok := literal(args[1], 0)
 		sh, problem := w.operand(args[2])
+		if at := slices.IndexFunc(list, func(t token) bool { return t.kind == 's' }); args[0][0].text != "executeTemplate" && at >= 0 {
+			sh, problem = w.shapeOf(list[at+1:]) // all that follows is a pipeline
+		}
 		if !ok || problem != "" {
 			continue
 		}
 		if have, known := w.calls[name]; known && have != sh {
-			if sh.name = ""; have.kind != sh.kind {
-				sh.kind = passed
+			if sh.name = ""; have.kind != sh.kind || have.depth != sh.depth {
+				sh = shape{kind: passed}
 			}
 		}
 		w.calls[name] = sh
@@ -216,12 +233,10 @@ func (w *rewriter) called(list []token) {
 
 // calledWith is the dot of a defined template.
 func (w *rewriter) calledWith(list []token) shape {
-	for _, t := range list {
-		if name, ok := literal([]token{t}, 0); ok {
-			if sh, known := w.calls[name]; known {
-				return sh
-			}
-			break
+	at := slices.IndexFunc(list, func(t token) bool { return t.kind == 's' })
+	if name, ok := literal(list, max(at, 0)); ok {
+		if sh, known := w.calls[name]; known {
+			return sh
 		}
 	}
 	return shape{kind: passed}
@@ -265,34 +280,13 @@ func (w *rewriter) translated(list []token, word string) ([]token, string) {
 // declare opens the block of an action, and remembers what its variables are. It
 // returns what is wrong with what the action prints.
 func (w *rewriter) declare(list []token, word, original string) string {
-	head := 0
-	if slices.Contains(keywords, word) && word != "nil" && word != "true" && word != "false" {
-		head = 1
-		if word == "else" {
-			if n := next(list, 0); n < len(list) && slices.Contains([]string{"if", "with"}, list[n].text) {
-				head, word = n+1, "else "+list[n].text
-			}
-		}
+	text := joined(list)
+	head := declares.FindString(text)
+	names := variableName.FindAllString(head, -1)
+	if word == "else" && strings.Contains(head, "with") {
+		word = "else with"
 	}
-	var names []string
-	body := head
-	for i := head; i < len(list); i++ {
-		if list[i].text == "=" || list[i].text == ":" {
-			for _, t := range list[head:i] {
-				if t.kind == 'w' && t.text[0] == '$' {
-					names = append(names, t.text)
-				}
-			}
-			for body = i + 1; body < len(list) && (list[body].text == "=" || list[body].kind == 'b'); {
-				body++
-			}
-			break
-		}
-		if list[i].kind == 's' || list[i].text == "|" || list[i].text == "(" {
-			break
-		}
-	}
-	sh, problem := w.shapeOf(list[min(body, len(list)):])
+	sh, problem := w.shapeOf(tokens(text[len(head):]))
 	if problem != "" {
 		return problem
 	}
@@ -301,7 +295,7 @@ func (w *rewriter) declare(list []token, word, original string) string {
 		elem = sh.element()
 	}
 	for _, name := range names {
-		if have, known := w.now().vars[name]; known && have.kind != elem.kind && (have.structure() || elem.structure()) && len(names) == 1 {
+		if have, known := w.now().vars[name]; known && (have.kind != elem.kind || have.depth != elem.depth) && (have.structure() || elem.structure()) && len(names) == 1 {
 			return "the variable " + name + " is " + have.kind.String() + " and something else: use two names"
 		}
 	}
@@ -310,7 +304,7 @@ func (w *rewriter) declare(list []token, word, original string) string {
 		w.open(outer)
 	}
 	if len(names) == 2 {
-		w.variable(names[0], shape{kind: someData}, "")
+		w.variable(names[0], data, "")
 	}
 	if len(names) > 0 {
 		w.variable(names[len(names)-1], elem, original)
@@ -323,11 +317,12 @@ func (w *rewriter) declare(list []token, word, original string) string {
 			dot = elem
 		case "define", "block":
 			dot = w.calledWith(list)
+			w.variable("$", dot, "")
 		}
 		w.now().dot = dot
 	case word == "else with":
 		w.now().dot = elem
-	case head == 0 && len(names) == 0 && sh.structure():
+	case !slices.Contains(keywords, word) && len(names) == 0 && sh.structure():
 		return "it prints " + sh.kind.String() + ", which look otherwise here"
 	}
 	return ""
@@ -352,7 +347,7 @@ func (w *rewriter) variable(name string, sh shape, action string) {
 			return of == name || slices.ContainsFunc(list, func(t token) bool { return bare(t.text) == name })
 		})
 	}
-	if m != nil && m[1] == ":=" {
+	if m != nil && !strings.Contains(m[2], name) {
 		w.now().defs[name] = tokens(m[2])
 	}
 }
@@ -366,7 +361,10 @@ func (w *rewriter) allow(name string) {
 	}
 }
 
-var declares = regexp.MustCompile(`^((?:range|with|if|else if|else with)?\s*(?:\$\w+\s*(?:,\s*\$\w+\s*)?:?=)?)`)
+var (
+	declares     = regexp.MustCompile(`^(?:(?:range|with|if|else\s+if|else\s+with)\b)?\s*(?:\$\w+\s*(?:,\s*\$\w+\s*)?:?=)?`)
+	variableName = regexp.MustCompile(`\$\w+`)
+)
 
 // literal is the value of a string token; false for anything else.
 func literal(list []token, i int) (string, bool) {

@@ -9,6 +9,11 @@ import (
 // rename translates the argument that names a key or the keys below it. A
 // function changes what is literal of it, as the end of a pattern.
 func (w *rewriter) rename(list []token, arg int, what string, single bool, change func(string) (string, bool)) ([]token, string) {
+	if end := argument(list, arg); !strings.Contains(joined(list[min(arg, end):end]), "$") {
+		if s, whole := w.head(list[min(arg, end):end]); whole {
+			list = slices.Concat(list[:arg], []token{{quoteGo(s), 's'}}, list[end:])
+		}
+	}
 	if s, ok := literal(list, arg); ok {
 		if s, ok = change(s); !ok {
 			return nil, what + " of this pattern"
@@ -20,13 +25,17 @@ func (w *rewriter) rename(list []token, arg int, what string, single bool, chang
 			return nil, what + " of " + quoteGo(s) + ", which is not below the keys of the resource: confd does not read it"
 		}
 		ref, problem := w.result.configOf(w.prefix, s, single)
+		if problem != "" && strings.Trim(s, "/") == "" && strings.HasPrefix(what, "gets") || problem != "" && what == "getvs" && s == "" {
+			ref, problem = w.result.rootKeys(), "" // gets "/*"
+		}
 		list[arg].text = quoteGo(ref)
 		return list, problem
 	}
 	if arg < len(list) && list[arg].kind == 'w' && w.prefix == "" && single {
 		if base, field, _ := strings.Cut(list[arg].text, "."); field == "Path" || field == "Key" && w.keyIsPath {
 			if of := w.now().vars[base]; of.kind == pair || base == "" && w.dot().kind == pair {
-				return list, "" // of a pair: it begins with the config's name.
+				// The path of a pair begins with the config's name.
+				return slices.Concat(list[:arg], []token{{"(", 'o'}, {strings.TrimSuffix(list[arg].text, field) + "Path", 'o'}, {")", 'o'}}, list[arg+1:]), ""
 			}
 		}
 	}

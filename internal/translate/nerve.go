@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -69,22 +70,34 @@ func (r *Result) nerveService(name string, m map[string]any, instance string) {
 		fmt.Fprintf(&b, "weight = %s\n", v)
 	}
 	line(&b, "haproxy_server_options", text(m["haproxy_server_options"]))
-	if labels := first(m["labels"]); len(labels) > 0 {
-		b.WriteString("labels = {\n")
-		for _, k := range sorted(labels) {
-			fmt.Fprintf(&b, "%s = %s\n", quote(k), quote(text(labels[k])))
-		}
-		b.WriteString("}\n")
-	}
+	pairs(&b, "labels", first(m["labels"]))
 	for _, c := range blocks(m["checks"]) {
 		nerveCheck(&b, c, host, port, seconds(m["check_interval"]), miss)
 	}
 	r.others = append(r.others, other{"service", name, notes, b.String()})
 }
 
+// pairs is a map of texts in the settings.
+func pairs(b *strings.Builder, name string, m map[string]any) {
+	if len(m) == 0 {
+		return
+	}
+	b.WriteString(name + " = {\n")
+	for _, k := range sorted(m) {
+		fmt.Fprintf(b, "%s = %s\n", quote(k), quote(text(m[k])))
+	}
+	b.WriteString("}\n")
+}
+
 // nerveCheck is one check.
 func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval string, miss func(string, ...any)) {
-	for _, key := range unknown(c, "type", "host", "port", "uri", "ssl", "timeout", "rise", "fall", "name") {
+	known := []string{"type", "host", "port", "timeout", "rise", "fall", "name"}
+	if text(c["type"]) == "http" {
+		known = append(known, "uri", "ssl", "headers", "expect", "open_timeout", "read_timeout", "ssl_timeout")
+	} else if text(c["type"]) == "tcp" {
+		known = append(known, "uri") // Nerve does not look at it
+	}
+	for _, key := range unknown(c, known...) {
 		miss("%s of a check has no counterpart here", key)
 	}
 	at := net.JoinHostPort(cmp.Or(text(c["host"]), host, "127.0.0.1"), cmp.Or(text(c["port"]), port))
@@ -99,12 +112,18 @@ func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval strin
 		if !strings.HasPrefix(uri, "/") {
 			uri = "/" + uri
 		}
-		fmt.Fprintf(b, "check \"http\" {\nurl = %s\n", quote(scheme+at+uri))
+		fmt.Fprintf(b, "check \"http\" {\nurl = %s\nstatus = \"200-299\"\n", quote(scheme+at+uri))
+		line(b, "body", regexp.QuoteMeta(text(c["expect"])))
+		pairs(b, "headers", first(c["headers"]))
 		if scheme == "https://" { // Nerve does not verify the certificate
 			tls = "tls {\ninsecure = true\n}\n"
 		}
 	case "tcp":
 		fmt.Fprintf(b, "check \"tcp\" {\naddress = %s\n", quote(at))
+	case "redis":
+		host, port, _ := net.SplitHostPort(at)
+		fmt.Fprintf(b, "check \"exec\" {\ncommand = [\"sh\", \"-c\", %s, \"redis\", %s, %s]\n",
+			quote(`redis-cli -h "$1" -p "$2" ping | grep -q PONG`), quote(host), quote(port))
 	default:
 		miss("a check of the type %s: write it as check \"exec\"", kind)
 		return

@@ -11,7 +11,7 @@ import (
 // the names of remco's, and these are translated as those of confd are.
 
 var (
-	pongoTag      = regexp.MustCompile(`(?s)\{\{-?(.*?)-?\}\}|\{%-?(.*?)-?%\}|\{#(.*?)#\}`)
+	pongoTag      = regexp.MustCompile(`(?s)\{%-?\s*verbatim\s*-?%\}(.*?)\{%-?\s*endverbatim\s*-?%\}|\{\{-?(.*?)-?\}\}|\{%-?(.*?)-?%\}|\{#(.*?)#\}`)
 	commentAfter  = regexp.MustCompile(`(?s)(%\})(?:\{#.*?#\})+`)
 	commentBefore = regexp.MustCompile(`(?s)(?:\{#.*?#\})+(\{%)`)
 )
@@ -20,7 +20,7 @@ var (
 type node struct {
 	text  string // plain, or the inside of a tag
 	whole string // a tag as it is written; empty for plain text
-	kind  byte   // t(ext), v(alue), s(tatement), c(omment)
+	kind  byte   // t(ext), r(aw text of verbatim), v(alue), s(tatement), c(omment)
 	at    string // where a tag is
 	trimL bool
 	trimR bool
@@ -68,7 +68,8 @@ func remcoText(r *Result, t *Template, source string, d dialect, read ReadFunc) 
 	calls := map[string]shape{}
 	for final := false; ; {
 		before := maps.Clone(kinds)
-		w := &rewriter{dialect: d, result: r, tmpl: &Template{source: t.source}, calls: calls, fields: map[string]bool{}, listed: true}
+		w := newRewriter(r, d)
+		w.tmpl.source, w.calls, w.listed = t.source, calls, true
 		if final {
 			w.tmpl = t
 		}
@@ -94,11 +95,13 @@ func (p *pongo) parsed(source string) []node {
 		at = m[1]
 		switch {
 		case m[2] >= 0:
-			n.kind, n.text = 'v', strings.TrimSpace(source[m[2]:m[3]])
+			n.kind, n.text = 'r', source[m[2]:m[3]]
 		case m[4] >= 0:
-			n.kind, n.text = 's', strings.TrimSpace(source[m[4]:m[5]])
+			n.kind, n.text = 'v', strings.TrimSpace(source[m[4]:m[5]])
+		case m[6] >= 0:
+			n.kind, n.text = 's', strings.TrimSpace(source[m[6]:m[7]])
 		default:
-			n.kind, n.text = 'c', source[m[6]:m[7]]
+			n.kind, n.text = 'c', source[m[8]:m[9]]
 		}
 		if n.kind != 'c' && len(tags) > 0 {
 			n.at, tags = tags[0], tags[1:]
@@ -122,7 +125,7 @@ func (p *pongo) parsed(source string) []node {
 func tagPlaces(source string) []string {
 	var list []string
 	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		if m[6] < 0 {
+		if m[8] < 0 {
 			before := source[:m[0]]
 			list = append(list, fmt.Sprintf("line %d, column %d", strings.Count(before, "\n")+1, m[0]-strings.LastIndexByte(before, '\n')))
 		}
@@ -139,7 +142,7 @@ func trimmedBlocks(source string) string {
 	var b strings.Builder
 	at := 0
 	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		if m[4] < 0 || strings.HasSuffix(strings.TrimSpace(source[m[4]:m[5]]), "verbatim") {
+		if m[6] < 0 {
 			continue
 		}
 		b.WriteString(strings.TrimRight(source[at:m[0]], " \t") + source[m[0]:m[1]])
@@ -155,7 +158,7 @@ func trimmedBlocks(source string) string {
 func (p *pongo) nodes(list []node) {
 	for i := 0; i < len(list); i++ {
 		switch n := list[i]; n.kind {
-		case 't':
+		case 't', 'r':
 			p.out.WriteString(plain(n.text))
 		case 'c':
 			p.out.WriteString("{{/*" + strings.ReplaceAll(n.text, "*/", "* /") + "*/}}")
@@ -201,7 +204,7 @@ func (p *pongo) tag(n node, rest []node) (used int) { //nolint:nonamedreturns //
 // pongoBlocks are the statements that have an end.
 var pongoBlocks = map[string]string{
 	"for": "endfor", "if": "endif", "ifequal": "endifequal", "ifnotequal": "endifnotequal", "with": "endwith", "macro": "endmacro",
-	"comment": "endcomment", "verbatim": "endverbatim", "autoescape": "endautoescape",
+	"comment": "endcomment", "autoescape": "endautoescape",
 }
 
 // bodyOf is how many pieces are before the end of a block.

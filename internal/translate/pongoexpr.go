@@ -133,7 +133,7 @@ func (e *expression) take(words ...string) string {
 func (e *expression) must(words ...string) string {
 	word := e.peek()
 	if word == "" || len(words) > 0 && !slices.Contains(words, word) {
-		refuse("%q stands where %q is expected", word, words)
+		refuse("%q is in the place where %q is expected", word, words)
 	}
 	e.list = e.list[1:]
 	return word
@@ -194,7 +194,7 @@ func compared(op string, a, b value) value {
 	case a.kind == b.kind && a.kind.is("nf"):
 		return value{map[string]string{"<": "lt", ">": "gt", "<=": "le", ">=": "ge"}[op] + operands, ofBool}
 	}
-	refuse("%s of values that are no numbers: write parseInt", op)
+	refuse("%s of values that are not numbers: write parseInt", op)
 	return value{}
 }
 
@@ -234,7 +234,7 @@ func calculated(op string, a, b value) value {
 	case a.kind == ofInt && b.kind == ofInt:
 		return value{name + " " + paren(b.code) + " " + paren(a.code), ofInt}
 	}
-	refuse("%s of values that are no numbers: write parseInt", op)
+	refuse("%s of values that are not numbers: write parseInt", op)
 	return value{}
 }
 
@@ -328,7 +328,7 @@ func (e *expression) operand() value {
 	case word == "true" || word == "false":
 		return value{word, ofBool}
 	case !regexp.MustCompile(`^[A-Za-z_]`).MatchString(word):
-		refuse("%q stands where a value is expected", word)
+		refuse("%q is in the place where a value is expected", word)
 	}
 	if e.take("(") != "" {
 		return e.p.call(word, e.arguments())
@@ -361,7 +361,7 @@ func (e *expression) field(v value) value {
 		i := e.or()
 		e.must("]")
 		if v.kind != ofData || !i.kind.is("ns") {
-			refuse("an element of what is no document")
+			refuse("an element of a value that is not a document")
 		}
 		return value{"index " + paren(v.code) + " " + paren(i.code), ofData}
 	}

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -136,13 +135,6 @@ func (p *pongo) block(n node, word string, e *expression, body []node) {
 	case "comment":
 	case "autoescape":
 		p.nodes(body)
-	case "verbatim":
-		for _, n := range body {
-			if n.kind == 's' || n.kind == 'c' {
-				refuse("verbatim around a statement")
-			}
-			p.out.WriteString(plain(cmp.Or(n.whole, n.text)))
-		}
 	case "macro":
 		p.declareMacro(e, body)
 	case "with":
@@ -328,7 +320,7 @@ func (l looping) over(v value) value {
 		return `or (and (kindIs "map" ` + code + ") " + then + ") " + otherwise
 	}
 	keys := "(sortAlpha (keys " + code + "))"
-	no := "(and " + code + ` (fail "a sorted loop, or one of two names, over what is no map"))`
+	no := "(and " + code + ` (fail "a sorted loop, or one of two names, over a value that is not a map"))`
 	switch {
 	case list.kind == 0 || l.second != "" && v.kind != ofData || l.sorted && v.kind == ofPairs || l.second != "" && l.reversed:
 		refuse("a loop over this value")

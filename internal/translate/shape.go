@@ -6,57 +6,52 @@ import (
 	"strings"
 )
 
-// kind is what a value of a template is.
+// kind is what a value of a template is, or what the lists and maps in it are of.
 type kind int
 
 const (
 	nothing  kind = iota // the dot at the top
 	someData             // what a template has parsed or made: fields are its own
 	passed               // what a defined template is called with
-	members
 	member
-	groupedMembers
-	pairs
 	pair
-	groupedPairs
-	services
 	service
 )
 
 func (k kind) String() string {
-	switch k {
-	case members, member, groupedMembers:
-		return "members of services"
-	case pairs, pair, groupedPairs:
-		return "pairs of keys"
-	default:
-		return "services"
-	}
+	return map[kind]string{member: "members of services", pair: "pairs of keys", service: "services"}[k]
 }
 
 // shape is what is known of a value.
 type shape struct {
-	kind kind
-	name string // of the service: an expression; empty when it is not known
+	kind  kind
+	depth int    // of the lists and maps around it
+	name  string // of the service: an expression; empty when it is not known
 }
 
-// structure reports whether a value is one that looks otherwise here.
-func (s shape) structure() bool { return s.kind >= members }
+// data is the shape of a value that is the same here.
+var data = shape{kind: someData}
 
-// element is what a range over the value gives.
+// structure reports whether a value is one that looks otherwise here.
+func (s shape) structure() bool { return s.kind >= member }
+
+// element is what a list or map gives.
 func (s shape) element() shape {
-	switch s.kind {
-	case members:
-		return shape{member, s.name}
-	case groupedMembers:
-		return shape{members, s.name}
-	case pairs, groupedPairs:
-		return shape{kind: pair}
-	case services:
-		return shape{kind: service}
-	default:
-		return shape{kind: someData}
+	if !s.structure() || s.depth == 0 {
+		return data
 	}
+	s.depth--
+	return s
+}
+
+// inside is the value at a path of fields, and the fields of that one.
+func (s shape) inside(path string) (shape, string, string) {
+	keys := ""
+	for s.structure() && s.depth > 0 && path != "" {
+		key, rest, _ := strings.Cut(path, ".")
+		s, keys, path = s.element(), keys+"."+key, rest
+	}
+	return s, keys, path
 }
 
 // printers show the inside of what they get.
@@ -88,7 +83,6 @@ func (w *rewriter) shapeOf(list []token) (shape, string) {
 		if args[0][0].kind == 's' && len(args) > 1 {
 			name = "template"
 		}
-		last := shapes[len(shapes)-1]
 		switch {
 		case name == "" && len(args) == 1 && i == 0:
 			sh = shapes[0]
@@ -96,7 +90,7 @@ func (w *rewriter) shapeOf(list []token) (shape, string) {
 			return shape{}, name + " of what looks otherwise here"
 		default:
 			var problem string
-			if sh, problem = w.result1(name, shapes[1:], last, args); problem != "" {
+			if sh, problem = w.given(name, shapes[1:], args); problem != "" {
 				return shape{}, problem
 			}
 		}
@@ -104,76 +98,113 @@ func (w *rewriter) shapeOf(list []token) (shape, string) {
 	return sh, ""
 }
 
-// consumers take members, pairs and services, and give nothing of them on, or only
-// texts.
-var consumers = []string{"len", "not", "if", "with", "range", "else", "end", "define", "block", "template", "executeTemplate", "explode", "keys", "empty"}
+// sources are the functions that give members, groups and pairs.
+var sources = map[string]shape{
+	"service": {kind: member, depth: 1}, "members": {kind: member, depth: 1}, "groups": {kind: service, depth: 1},
+	"ls": {kind: pair, depth: 1}, "tree": {kind: pair, depth: 1}, "safeLs": {kind: pair, depth: 1}, "safeTree": {kind: pair, depth: 1}, "pathMatch": {kind: pair, depth: 1},
+}
 
-// choosers give one of their last arguments on.
-var choosers = []string{"or", "and", "coalesce", "default", "ternary"}
+// What functions do with members, services and pairs: they group them, give the list on,
+// give one of their last arguments on, or use them up.
+var (
+	grouping  = map[string][]kind{"byTag": {member, service}, "byLabel": {member}, "byMeta": {member}, "byPort": {member}, "byKey": {pair}}
+	sameLists = []string{"reverse", "sortByLength", "slice", "rest", "initial", "uniq"}
+	choosers  = []string{"or", "and", "coalesce", "default", "ternary"}
+	consumers = []string{"len", "not", "if", "with", "range", "else", "end", "define", "block", "template", "executeTemplate", "explode", "keys", "empty"}
+)
 
-// result1 is what a call gives. A call whose result cannot be followed is refused as
+// given is what a call gives. A call whose result cannot be followed is refused as
 // soon as something goes in that looks otherwise here.
-func (w *rewriter) result1(name string, args []shape, last shape, words [][]token) (shape, string) {
-	switch name {
-	case "service", "members":
-		s := shape{kind: members}
-		if len(words) > 1 {
+func (w *rewriter) given(name string, args []shape, words [][]token) (shape, string) {
+	if s, ok := sources[name]; ok {
+		if s.kind == member && len(words) > 1 {
 			s.name = w.names(words[1])
 		}
 		return s, ""
-	case "groups":
-		return shape{kind: services}, ""
-	case "ls", "tree", "safeLs", "safeTree", "pathMatch":
-		return shape{kind: pairs}, ""
 	}
-	if !slices.ContainsFunc(args, shape.structure) {
-		return shape{kind: someData}, ""
-	}
-	switch name {
-	case "index":
-		if k := args[0].kind; k == groupedMembers || k == members || k == pairs || k == groupedPairs {
-			return args[0].element(), ""
-		}
-	case "byTag", "byLabel", "byMeta", "byPort":
-		if last.kind == members {
-			return shape{groupedMembers, last.name}, ""
-		}
-	case "byKey":
-		return shape{kind: groupedPairs}, ""
-	case "first", "last":
-		return last.element(), ""
-	case "reverse", "sortByLength", "slice", "rest", "initial", "uniq", "sprig_reverse":
-		if w.keyIsPath && words[0][0].text == "reverse" {
-			return shape{}, "reverse of pairs, which confd leaves in their order: leave reverse out"
-		}
-		if args[0].structure() {
-			return args[0], ""
-		}
-		return last, ""
-	case "values":
-		if last.kind == pairs {
-			return shape{kind: someData}, ""
-		}
-	}
-	if slices.Contains(choosers, name) {
-		return chosen(name, args)
-	}
-	if slices.Contains(consumers, name) {
-		return shape{kind: someData}, ""
+	if method, ok := strings.CutPrefix(name, "scratch."); ok {
+		return w.scratched(method, args, words)
 	}
 	i := slices.IndexFunc(args, shape.structure)
-	return shape{}, cmp.Or(name, "this call") + " gets " + args[i].kind.String() + ", and what they become cannot be seen: loop over them, or keep a text of each"
+	if i < 0 {
+		return data, ""
+	}
+	sh, last := args[i], args[len(args)-1]
+	switch kinds, ok := grouping[name]; {
+	case ok && last.depth == 1 && slices.Contains(kinds, last.kind):
+		last.depth++
+		return last, ""
+	case name == "index" && i == 0 && sh.depth >= len(args)-1:
+		for range args[1:] {
+			sh = sh.element()
+		}
+		return sh, ""
+	case (name == "first" || name == "last") && sh.depth > 0:
+		return sh.element(), ""
+	case name == "reverse" && w.keyIsPath && words[0][0].text == "reverse":
+		return shape{}, "reverse of pairs, which confd leaves in their order: leave reverse out"
+	case slices.Contains(sameLists, name), name == "values" && last.kind == pair:
+		if name == "values" {
+			return data, ""
+		}
+		return sh, ""
+	case slices.Contains(choosers, name):
+		return chosen(name, args)
+	case slices.Contains(consumers, name):
+		return data, ""
+	}
+	return shape{}, cmp.Or(name, "this call") + " gets " + sh.kind.String() + ", and what they become cannot be seen: loop over them, or keep a text of each"
+}
+
+// scratched follows what goes into the scratchpad and comes out of it, by name; all
+// names that are computed are one.
+func (w *rewriter) scratched(method string, args []shape, words [][]token) (shape, string) {
+	if len(words) < 2 {
+		return data, ""
+	}
+	name, literally := literal(words[1], 0)
+	if !literally {
+		for _, s := range w.scratch {
+			if s.structure() {
+				return shape{}, "scratch with a name that is computed, beside " + s.kind.String() + " in it"
+			}
+		}
+		name = ""
+	}
+	have, known := w.scratch[name]
+	if method == "Key" {
+		return data, ""
+	}
+	if !strings.Contains(method, "Set") {
+		return have, ""
+	}
+	put := args[len(args)-1]
+	if put.structure() && !literally {
+		return shape{}, put.kind.String() + " under a name of scratch that is computed"
+	}
+	if strings.HasPrefix(method, "Map") && put.structure() {
+		put.depth++
+	}
+	if known && (have.kind != put.kind || have.depth != put.depth) && (have.structure() || put.structure()) {
+		return shape{}, "scratch " + quoteGo(name) + " gets values of different kinds: use two names"
+	}
+	if put.name = ""; known || put.structure() {
+		w.scratch[name] = put
+	} else {
+		w.scratch[name] = data
+	}
+	return data, ""
 }
 
 // chosen is one of several values, which must all look alike.
 func chosen(name string, args []shape) (shape, string) {
-	var sh shape
+	sh := data
 	for _, a := range args {
 		switch {
 		case !a.structure():
 		case !sh.structure():
 			sh = a
-		case a.kind != sh.kind:
+		case a.kind != sh.kind || a.depth != sh.depth:
 			return shape{}, name + " of " + a.kind.String() + " and " + sh.kind.String()
 		case a.name != sh.name:
 			sh.name = ""
@@ -184,105 +215,74 @@ func chosen(name string, args []shape) (shape, string) {
 
 // operand finds out what one argument is.
 func (w *rewriter) operand(a []token) (shape, string) {
+	sh, problem, path := data, "", ""
 	t := a[0]
 	switch {
 	case t.text == "(":
 		end := closing(a, 0)
-		sh, problem := w.shapeOf(a[1:end])
-		if end < len(a)-1 { // a field of it
-			return shape{kind: someData}, problem
-		}
-		return sh, problem
+		sh, problem = w.shapeOf(a[1:end])
+		path = strings.TrimPrefix(joined(a[end+1:]), ".")
 	case t.kind != 'w':
-		return shape{kind: someData}, ""
-	case t.text == ".":
-		return w.dot(), ""
-	case t.text[0] == '$' && !strings.Contains(t.text, "."):
-		return w.now().vars[t.text], ""
-	case t.text[0] == '.' || t.text[0] == '$':
-		return shape{kind: someData}, ""
+	case t.text[0] == '.':
+		sh, path = w.dot(), t.text[1:]
+	case t.text[0] == '$':
+		var name string
+		name, path, _ = strings.Cut(t.text, ".")
+		sh = w.now().vars[name]
+	case len(a) == 1 && sources[t.text].kind == service:
+		sh = sources[t.text]
 	}
-	if bare(t.text) == t.text && len(a) == 1 && t.text == "groups" {
-		return shape{kind: services}, ""
+	if sh, _, path = sh.inside(path); path != "" {
+		sh = data
 	}
-	return shape{kind: someData}, ""
+	return sh, problem
 }
 
 // stages splits a pipeline.
 func stages(list []token) [][]token {
+	return parted(list, func(t token) bool { return t.text == "|" })
+}
+
+// arguments splits a command into its words.
+func arguments(list []token) [][]token {
+	words := parted(list, func(t token) bool { return t.kind == 'b' })
+	return slices.DeleteFunc(words, func(w []token) bool { return len(w) == 0 })
+}
+
+// parted splits a list at signs that are in no parentheses.
+func parted(list []token, at func(token) bool) [][]token {
 	var out [][]token
-	depth, from := 0, 0
-	for i, t := range list {
-		switch t.text {
-		case "(":
-			depth++
-		case ")":
-			depth--
-		case "|":
-			if depth == 0 {
-				out, from = append(out, list[from:i]), i+1
-			}
+	from := 0
+	for i := 0; i < len(list); i++ {
+		switch {
+		case list[i].text == "(":
+			i = closing(list, i)
+		case at(list[i]):
+			out, from = append(out, list[from:i]), i+1
 		}
 	}
 	return append(out, list[from:])
 }
 
-// arguments splits a command into its words.
-func arguments(list []token) [][]token {
-	var out [][]token
-	var word []token
-	depth := 0
-	for _, t := range list {
-		if t.kind == 'b' && depth == 0 {
-			if len(word) > 0 {
-				out, word = append(out, word), nil
-			}
-			continue
-		}
-		switch t.text {
+// closing is the index of the parenthesis that closes the one at i.
+func closing(list []token, i int) int { return min(matching(list, i, 1), len(list)-1) }
+
+// opening is the index of the parenthesis that the one at i closes.
+func opening(list []token, i int) int { return max(matching(list, i, -1), 0) }
+
+func matching(list []token, i, step int) int {
+	for depth := 0; i >= 0 && i < len(list); i += step {
+		switch list[i].text {
 		case "(":
 			depth++
 		case ")":
 			depth--
 		}
-		word = append(word, t)
-	}
-	if len(word) > 0 {
-		out = append(out, word)
-	}
-	return out
-}
-
-// closing is the index of the parenthesis that closes the one at i.
-func closing(list []token, i int) int {
-	depth := 0
-	for ; i < len(list); i++ {
-		switch list[i].text {
-		case "(":
-			depth++
-		case ")":
-			if depth--; depth == 0 {
-				return i
-			}
+		if depth == 0 {
+			return i
 		}
 	}
-	return len(list) - 1
-}
-
-// opening is the index of the parenthesis that the one at i closes.
-func opening(list []token, i int) int {
-	depth := 0
-	for ; i >= 0; i-- {
-		switch list[i].text {
-		case ")":
-			depth++
-		case "(":
-			if depth--; depth == 0 {
-				return i
-			}
-		}
-	}
-	return 0
+	return i
 }
 
 // field translates a field at list[i], as what it is a field of has it.
@@ -290,10 +290,11 @@ func (w *rewriter) field(list []token, i int) ([]token, string) {
 	text := list[i].text
 	var of shape
 	base, path := "", strings.TrimPrefix(text, ".")
+	from := i
 	switch {
 	case i > 0 && list[i-1].text == ")" && text[0] == '.':
 		var problem string
-		from := opening(list, i-1)
+		from = opening(list, i-1)
 		if of, problem = w.shapeOf(list[from+1 : i-1]); problem != "" {
 			return nil, problem
 		}
@@ -301,22 +302,16 @@ func (w *rewriter) field(list []token, i int) ([]token, string) {
 	case text[0] == '$':
 		base, path, _ = strings.Cut(text, ".")
 		of = w.now().vars[base]
-		if base == "$" {
-			of = shape{}
-		}
 	default:
 		of = w.dot()
 	}
+	of, keys, path := of.inside(path)
 	if path == "" || w.mapField == nil {
 		return list, ""
 	}
-	to, problem := w.mapField(w, of, base, path, list)
+	to, problem := w.mapField(w, of, base+keys, path, list)
 	if problem != "" || to == "" {
 		return list, problem
-	}
-	from := i
-	if base != "" && text[0] == '.' {
-		from = opening(list, i-1)
 	}
 	// The list keeps its length, so that the index of a loop over it stays right.
 	out := slices.Clone(list)

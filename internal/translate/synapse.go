@@ -33,11 +33,18 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 		}
 	}
 	top := first(m["haproxy"])
+	s.top = top
 	s.base(top)
 	r.note("Synapse writes an id at each server and remembers it; here HAProxy numbers the servers in their order")
 	list := first(m["services"])
 	for _, name := range s.inOrder(list, "services") {
 		s.service(name, first(list[name]))
+	}
+	if _, ok := top["shared_frontend"]; ok {
+		s.text.WriteString("\n")
+		s.section("frontend shared-frontend", s.shared)
+	} else if len(s.shared) > 0 {
+		r.note("Synapse leaves shared_frontend of services out where haproxy has none, and so does the template")
 	}
 	if top != nil && text(top["do_writes"]) != "false" {
 		t := &Template{dest: cmp.Or(text(top["config_file_path"]), "/etc/haproxy/haproxy.cfg"), Text: s.text.String()}
@@ -53,7 +60,9 @@ type synapse struct {
 	r    *Result
 	data []byte // the file
 	text strings.Builder
-	bind string // bind_address of all
+	top  map[string]any // the section haproxy of the file
+
+	shared []string // the lines of shared_frontend
 
 	defaults []string // the lines of the section of that name
 }
@@ -118,19 +127,33 @@ func (s *synapse) lines(name, section string, h map[string]any) []string {
 		return sectionFields[section].MatchString(strings.ToLower(strings.Join(strings.Fields(line), " ")))
 	}
 	var list []string
-	for _, line := range texts(h[section]) {
-		if fits(line) {
-			list = append(list, line)
-		} else {
-			s.r.note("service %s: Synapse leaves %q out of a %s, and so does the template", name, line, section)
+	for _, own := range []string{section, "shared_" + section} {
+		to := &list
+		if own == "shared_frontend" {
+			to = &s.shared
+		}
+		for _, line := range s.texts(name, own, h) {
+			if fits(line) {
+				*to = append(*to, line)
+			} else {
+				s.r.note("service %s: Synapse leaves %q out of a %s, and so does the template", name, line, own)
+			}
 		}
 	}
-	for _, line := range texts(h["listen"]) {
+	for _, line := range s.texts(name, "listen", h) {
 		if fits(line) {
 			list = append(list, line)
 		}
 	}
 	return list
+}
+
+// texts is a list of lines.
+func (s *synapse) texts(name, key string, h map[string]any) []string {
+	if h[key] != nil && texts(h[key]) == nil && text(h[key]) != "" {
+		s.r.miss("%s of %s is a text: Synapse takes only lists of lines", key, name)
+	}
+	return texts(h[key])
 }
 
 // plain is text that a template prints as it is.
@@ -146,7 +169,6 @@ func (s *synapse) section(title string, lines []string) {
 // base are the sections that are not about services.
 func (s *synapse) base(m map[string]any) {
 	s.section("global", texts(m["global"]))
-	s.text.WriteString("\n")
 	s.defaults = texts(m["defaults"])
 	s.section("defaults", s.defaults)
 	extra := first(m["extra_sections"])
@@ -156,9 +178,9 @@ func (s *synapse) base(m map[string]any) {
 	}
 	for _, key := range sorted(m) {
 		switch key {
-		case "bind_address":
-			s.bind = text(m[key])
-		case "global", "defaults", "extra_sections", "reload_command", "config_file_path", "do_writes", "do_reloads":
+		case "shared_frontend":
+			s.shared = append(s.shared, s.lines("haproxy", "frontend", map[string]any{"frontend": m[key]})...)
+		case "bind_address", "use_nerve_weights", "global", "defaults", "extra_sections", "reload_command", "config_file_path", "do_writes", "do_reloads":
 		case "do_socket", "socket_file_path", "restart_interval", "restart_jitter", "server_order_seed", "state_file_path", "state_file_ttl", "max_server_id":
 			s.r.note("%s is not needed: each change is written and reloaded once; zkagent haproxy changes servers through the runtime API", key)
 		default:
@@ -177,31 +199,36 @@ func (s *synapse) service(name string, m map[string]any) {
 	for _, key := range unknown(d, "method", "hosts", "path", "discovery_jitter") {
 		miss("%s of the discovery of %s has no counterpart here", key, name)
 	}
-	if method := text(d["method"]); method != "zookeeper" {
+	if method := text(d["method"]); method != "zookeeper" && method != "stub" {
 		miss("service %s is found by %s, not by ZooKeeper", name, cmp.Or(method, "nothing"))
 	}
 	s.r.ensemble("service "+name, texts(d["hosts"]))
 	l := label(name)
-	s.r.groups[l] = cmp.Or(text(d["path"]), "/services/"+name)
 	defaults := blocks(m["default_servers"])
-	if len(defaults) == 0 && text(m["use_previous_backends"]) == "false" {
+	if text(d["method"]) == "stub" {
+		l = ""
+	} else {
+		s.r.groups[l] = cmp.Or(text(d["path"]), "/services/"+name)
+	}
+	if l != "" && len(defaults) == 0 && text(m["use_previous_backends"]) == "false" {
 		s.r.onEmpty[l] = "render"
 	}
 	if h == nil || text(h["disabled"]) == "true" {
 		return
 	}
-	if order := text(h["backend_order"]); order == "asc" || order == "desc" {
-		miss("backend_order %s of %s: servers are in the order of their addresses", order, name)
-	}
-	hash := text(h["cookie_value_method"]) == "hash"
-	for _, key := range unknown(h, "port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method") {
+	for _, key := range unknown(h, "port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method", "shared_frontend") {
 		miss("%s of the haproxy section of %s has no counterpart here", key, name)
 	}
 	backend := cmp.Or(text(h["backend_name"]), name)
 	s.text.WriteString("\n")
-	if port := text(h["port"]); port != "" {
-		bind := strings.TrimSpace("bind " + cmp.Or(text(h["bind_address"]), s.bind, "localhost") + ":" + port + " " + text(h["bind_options"]))
-		s.section("frontend "+name, append(s.lines(name, "frontend", h), bind, "default_backend "+backend))
+	frontend := s.lines(name, "frontend", h)
+	if port, ok := h["port"]; ok {
+		at := cmp.Or(text(h["bind_address"]), text(s.top["bind_address"]), "localhost")
+		if port != nil { // a socket has none
+			at += ":" + text(port)
+		}
+		bind := strings.TrimSpace("bind " + at + " " + text(h["bind_options"]))
+		s.section("frontend "+name, append(frontend, bind, "default_backend "+backend))
 		s.text.WriteString("\n")
 	}
 	lines := s.lines(name, "backend", h)
@@ -209,8 +236,10 @@ func (s *synapse) service(name string, m map[string]any) {
 	if slices.ContainsFunc(slices.Concat(lines, s.defaults), func(l string) bool { return strings.Join(strings.Fields(l), " ") == "hash-type consistent" }) {
 		miss("hash-type consistent of %s: it places servers by their ids, which Synapse writes and remembers: write an id at each server, or take hash-type consistent out", name)
 	}
-	s.servers(l, h, defaults, text(m["keep_default_servers"]) == "true", !slices.Contains(lines, "mode tcp"), hash)
+	s.servers(l, h, defaults, text(m["keep_default_servers"]) == "true", !slices.Contains(lines, "mode tcp"), text(h["cookie_value_method"]) == "hash")
 }
+
+var weightOption = regexp.MustCompile(`\bweight\b`)
 
 // ownOptions prints what a member wants at its line. What HAProxy would take for more
 // than words of the line is left out.
@@ -241,8 +270,23 @@ func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any,
 		fmt.Fprintf(&fixed, "\tserver %s %s:%s%s%s\n", plain(strings.TrimPrefix(name+"_"+host+":"+port, "_")), host, port,
 			cookieOf(plain(strings.TrimPrefix(name+"_"+host+":"+port, "_"))), options(host, port, name))
 	}
-	fmt.Fprintf(&s.text, "{{ range members %s }}\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s%s\n", quoteGo(l),
-		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", "{{ .Port }}", "{{ haproxyToken .Name }}"), ownOptions)
+	if l == "" {
+		s.text.WriteString(fixed.String())
+		return
+	}
+	own, order := ownOptions, text(h["backend_order"])
+	if keep && len(defaults) > 0 && strings.HasSuffix(order, "sc") {
+		s.r.miss("backend_order of group %s with keep_default_servers: the servers of the group come first", l)
+	}
+	if text(s.top["use_nerve_weights"]) == "true" {
+		if weightOption.MatchString(text(h["server_options"])) {
+			s.r.miss("use_nerve_weights with a weight in server_options of group %s: take one of them out", l)
+		}
+		stripped := strings.Replace(own, `splitList " " .`, "regexReplaceAll `\\bweight +[0-9]+` \"\" . | splitList \" \"", 1)
+		own = "{{ if eq .Weight 1 }}" + own + "{{ else }}" + stripped + " weight {{ .Weight }}{{ end }}"
+	}
+	fmt.Fprintf(&s.text, "{{ range %s }}\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s%s\n", s.ordered(l, order, !keep && fixed.Len() > 0),
+		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", "{{ .Port }}", "{{ haproxyToken .Name }}"), own)
 	if !keep && fixed.Len() > 0 {
 		s.text.WriteString("{{ else }}" + fixed.String())
 	}
@@ -250,4 +294,16 @@ func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any,
 	if keep {
 		s.text.WriteString(fixed.String())
 	}
+}
+
+// ordered is the list of the members in the order of backend_order: by address, or by the
+// names of their servers.
+func (s *synapse) ordered(l, order string, hasElse bool) string {
+	group := quoteGo(l)
+	if order != "asc" && order != "desc" {
+		return "members " + group
+	}
+	otherwise := map[bool]string{true: "{{ else }}"}[hasElse]
+	s.text.WriteString("{{ range members " + group + " }}{{ scratch.MapSet " + group + ` (print .Name "_" .Address) . }}` + otherwise + "{{ end }}")
+	return map[string]string{"asc": "", "desc": "sprig_reverse "}[order] + "(scratch.MapValues " + group + ")"
 }

@@ -9,6 +9,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -55,6 +56,15 @@ type Template struct {
 	allow                                    []string
 	notes                                    []note
 	lost                                     int // what could not be translated
+	original                                 Original
+}
+
+// Original is a template as the other program has it, with what decides what it renders.
+type Original struct {
+	Text, Left, Right string   // the delimiters may be empty
+	Prefix            string   // of the keys
+	Keys              []string // below the prefix
+	Strict            bool     // a field that is absent is an error
 }
 
 // parseConfig reads the settings of another program. The parsers take memory and
@@ -176,6 +186,34 @@ func (r *Result) Flagged() int {
 // Destination is the file that the template writes.
 func (t *Template) Destination() string { return t.dest }
 
+// Original is the template as the other program has it.
+func (r *Result) Original(t *Template) Original {
+	o := t.original
+	o.Prefix = cmp.Or(r.chroot, o.Prefix)
+	return o
+}
+
+// OriginalPaths are where the other program has the keys of the configs, by their names.
+func (r *Result) OriginalPaths() map[string]string {
+	paths := map[string]string{}
+	for name, at := range r.configs {
+		if at == rootPath {
+			at = ""
+		}
+		paths[name] = r.chroot + at
+	}
+	return paths
+}
+
+// OriginalServices are the labels of the groups by the names of the services.
+func (r *Result) OriginalServices() map[string]string {
+	labels := map[string]string{}
+	for _, s := range r.services {
+		labels[s.name] = s.label
+	}
+	return labels
+}
+
 // Flagged reports whether something in the template could not be translated.
 func (t *Template) Flagged() bool { return t.lost > 0 }
 
@@ -272,15 +310,25 @@ func (r *Result) configOf(prefix, key string, single bool) (string, string) {
 	first, rest, deep := strings.Cut(key, "/")
 	switch {
 	case first == "":
-		return "", "the whole tree: a config has a path of its own"
+		return "", "the whole tree: a config needs its own path"
 	case !deep && single:
-		return "", "the key " + quoteGo(key) + " at the root: move it below a znode that becomes a config"
+		return r.rootKeys() + "/" + key, ""
 	}
 	name, ok := r.config("/" + first)
 	if !ok {
 		return "", quoteGo(first) + " cannot be the name of a config"
 	}
 	return strings.TrimSuffix(name+"/"+rest, "/"), ""
+}
+
+// rootPath is where the keys go that are at the root: there can be no config.
+const rootPath = "/root-keys"
+
+// rootKeys is the name of the config of the keys at the root.
+func (r *Result) rootKeys() string {
+	r.note("keys at the root of the tree are those of a config here: put them below %s", rootPath)
+	name, _ := r.config(rootPath)
+	return name
 }
 
 // pairKey is the key of a pair as the original has it, from its path here, which
@@ -296,11 +344,15 @@ func (r *Result) pairKey(prefix, expr string) string {
 			return "" // the path does not begin as the key does
 		}
 	}
+	if r.configs[rootPath[1:]] != "" {
+		expr = "(trimPrefix " + quoteGo(rootPath[1:]+"/") + " " + expr + ")"
+	}
 	return "(print \"/\" " + expr + ")"
 }
 
 // ensemble adds the servers of one more setting. Two ensembles are never one list.
 func (r *Result) ensemble(who string, servers []string) {
+	servers = strings.FieldsFunc(strings.Join(servers, ","), func(c rune) bool { return c == ',' || c == ' ' })
 	for i, s := range servers {
 		host, chroot, found := strings.Cut(s, "/")
 		if found && chroot != "" {
@@ -324,7 +376,7 @@ func (r *Result) ensemble(who string, servers []string) {
 // files below "templates", named NAME.tmpl.
 func (r *Result) Settings(inline bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Translated by zkagent import from %s. What a line with \"import:\" says has to be done before it can be used.\n", r.from)
+	fmt.Fprintf(&b, "# Translated by zkagent import from %s. Follow each line with \"import:\" before you use it.\n", r.from)
 	comment(&b, r.notes)
 	if r.logLevel != "" {
 		b.WriteString("log {\nlevel = " + quote(r.logLevel) + "\n}\n")
@@ -336,7 +388,7 @@ func (r *Result) Settings(inline bool) string {
 	if len(r.configs)+len(r.groups)+len(r.others) > 0 || r.set {
 		servers := r.servers
 		if len(servers) == 0 {
-			comment(&b, []note{{text: "there was no ZooKeeper in it: name its servers here"}})
+			comment(&b, []note{{text: "the source had no ZooKeeper: name its servers here"}})
 			servers = []string{"127.0.0.1:2181"}
 		}
 		b.WriteString("zookeeper {\nservers = [" + quoteAll(servers) + "]\n")
@@ -362,18 +414,23 @@ func (r *Result) Settings(inline bool) string {
 	for _, t := range r.templates {
 		t.print(&b, inline, inherit)
 	}
-	if p := r.program; p != nil {
-		fmt.Fprintf(&b, "\nexec \"main\" {\ncommand = [%s]\n", strings.Join(p.command, ", "))
-		if p.signal != "" {
-			fmt.Fprintf(&b, "on_change = \"signal\"\nsignal = %s\n", quote(p.signal))
-		}
-		line(&b, "splay", p.splay)
-		line(&b, "kill_timeout", p.kill)
-		line(&b, "kill_signal", p.killSignal)
-		inherit.environment(p.env).write(&b)
-		b.WriteString("}\n")
-	}
+	r.program.write(&b, inherit)
 	return b.String()
+}
+
+func (p *program) write(b *strings.Builder, inherit inheritance) {
+	if p == nil {
+		return
+	}
+	fmt.Fprintf(b, "\nexec \"main\" {\ncommand = [%s]\n", strings.Join(p.command, ", "))
+	if p.signal != "" {
+		fmt.Fprintf(b, "on_change = \"signal\"\nsignal = %s\n", quote(p.signal))
+	}
+	line(b, "splay", p.splay)
+	line(b, "kill_timeout", p.kill)
+	line(b, "kill_signal", p.killSignal)
+	inherit.environment(p.env).write(b)
+	b.WriteString("}\n")
 }
 
 // inheritance is where the settings say that commands get the whole environment,
@@ -460,22 +517,16 @@ func (t *Template) print(b *strings.Builder, inline bool, inherit inheritance) {
 	default:
 		b.WriteString("contents = " + heredoc(t.Text) + "\n")
 	}
-	line(b, "destination", t.dest)
-	line(b, "mode", t.mode)
-	line(b, "owner", t.owner)
-	line(b, "group", t.group)
-	line(b, "syntax", t.syntax)
-	if t.backup {
-		b.WriteString("backup = 1\n")
+	for _, pair := range [][2]string{{"destination", t.dest}, {"mode", t.mode}, {"owner", t.owner}, {"group", t.group}, {"syntax", t.syntax}} {
+		line(b, pair[0], pair[1])
 	}
-	if t.createDirs {
-		b.WriteString("create_dirs = true\n")
-	}
-	if t.missingOK {
-		b.WriteString("error_on_missing_key = false\n")
-	}
-	if t.byNode {
-		b.WriteString("member_order = \"node\"\n")
+	for _, flag := range []struct {
+		set  bool
+		text string
+	}{{t.backup, "backup = 1"}, {t.createDirs, "create_dirs = true"}, {t.missingOK, "error_on_missing_key = false"}, {t.byNode, `member_order = "node"`}} {
+		if flag.set {
+			b.WriteString(flag.text + "\n")
+		}
 	}
 	if len(t.allow) > 0 {
 		allow := slices.Compact(slices.Sorted(slices.Values(t.allow)))

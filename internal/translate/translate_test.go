@@ -15,7 +15,7 @@ func TestActions(t *testing.T) {
 		{"ct", `{{ key "/a/b" }}`, `{{ key "a/b" }}`},
 		{"ct", `{{- range ls "a/b/" -}}{{ .Key }}{{- end -}}`, `{{- range ls "a/b" -}}{{ .Key }}{{- end -}}`},
 		{"ct", "{{/* note */}}{{ \"}}\" }}{{ `}}` }}", "{{/* note */}}{{ \"}}\" }}{{ `}}` }}"},
-		{"ct", `{{ range services }}{{ .Name }}{{ end }}`, `{{ range groups "services" }}{{ .Name }}{{ end }}`},
+		{"ct", `{{ range services }}{{ .Name }}{{ end }}`, `{{ range groups "services" "any" }}{{ .Name }}{{ end }}`},
 		{"ct", `{{ $x := secret "a" }}{{ $x }}`, `{{ $x := fail "import: there is no function secret: $x := secret \"a\"" }}{{ $x }}`},
 		{"ct", `{{ with service "w" }}{{ with index . 0 }}{{ .Address }}{{ end }}{{ end }}{{ .Address }}`, `{{ with service "w" }}{{ with index . 0 }}{{ .Host }}{{ end }}{{ end }}{{ .Address }}`},
 		{"ct", `{{ timestamp | parseBool }}{{ env "A" }}`, `{{ timestamp | parseBool }}{{ env "A" }}`},

@@ -114,7 +114,7 @@ func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 }
 
-// Events calls fn for each event after seq, and goes on with new ones until
+// Events calls fn for each event after seq, and continues with new ones until
 // ctx ends, the agent goes, or fn returns false. Without follow it returns
 // after the present ones.
 func (c *Client) Events(ctx context.Context, seq int64, follow bool, fn func(event.Event) bool) error {

@@ -95,10 +95,10 @@ type changes struct {
 	Error    string
 }
 
-// treeView is a config tree with its newest versions.
+// treeView is a config tree with its latest versions.
 type treeView struct {
 	Name, Path string
-	Versions   []config.Version // the newest first
+	Versions   []config.Version // the latest first
 
 	key string // of what was read: another key means that there may be another version
 }
@@ -255,7 +255,7 @@ func (s *Server) readLines(ctx context.Context) ([]lineView, error) {
 	for _, h := range halts {
 		lines = append(lines, lineView{
 			Kind: "rolling reload", Name: h.Bundle, Path: session.JoinPath(rolling.Root, h.Bundle),
-			Error: fmt.Sprintf("halted by %s: %s; \"zkagent reload --clear-halt %s\" lets it go on", h.Host, h.Reason, h.Bundle),
+			Error: fmt.Sprintf("halted by %s: %s; \"zkagent reload --clear-halt %s\" lifts the halt", h.Host, h.Reason, h.Bundle),
 		})
 	}
 	return lines, err

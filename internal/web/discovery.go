@@ -3,7 +3,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -73,14 +72,14 @@ func (c *groupAnswers) of(g *view.Group, name, status string) (*groupAnswer, err
 	if a.Members == nil {
 		a.Members = []view.Member{}
 	}
-	data, err := json.Marshal(a.groupDocument)
+	data, err := encode(a.groupDocument)
 	if err != nil {
 		return nil, err
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write(data)
 	a.Index = strconv.FormatUint(sum.Sum64(), 16)
-	if data, err = json.Marshal(a.groupDocument); err != nil {
+	if data, err = encode(a.groupDocument); err != nil {
 		return nil, err
 	}
 	a.data = slices.Concat(data, []byte{'\n'})
@@ -98,7 +97,7 @@ type targetGroup struct {
 }
 
 // serveGroup answers with the members of one group. With index it waits until
-// they differ from those of that index; as server-sent events it goes on.
+// they differ from those of that index; as server-sent events it continues.
 func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	name, status, index := r.PathValue("name"), q.Get("status"), q.Get("index")

@@ -28,7 +28,7 @@ const (
 type Fleet struct {
 	Hosts []fleet.HostStatus `json:"hosts"`
 	At    time.Time          `json:"at,omitzero"`     // zero: it was never read
-	Error string             `json:"error,omitempty"` // of the newest reading; Hosts is then older
+	Error string             `json:"error,omitempty"` // of the latest reading; Hosts is then older
 }
 
 // readFleet returns the fleet, at most cacheFresh old. No watch follows it.
@@ -66,6 +66,27 @@ type fleetView struct {
 	Leaders                   string
 
 	leads []string
+}
+
+// rowsShown is how many rows of a list of hosts are shown at once.
+const rowsShown = 50
+
+// shown is how many rows of a list stand above the fold: all of a short one, and of a
+// long one those at its begin that need a look.
+func shown(all, bad int) int {
+	if all <= rowsShown {
+		return all
+	}
+	return min(bad, rowsShown)
+}
+
+// Bad counts the hosts that need a look. They are the first ones.
+func (v fleetView) Bad() int {
+	n := slices.IndexFunc(v.Rows, func(r fleetRow) bool { return r.State == show.OK })
+	if n < 0 {
+		return len(v.Rows)
+	}
+	return n
 }
 
 // tally counts how often words occur.

@@ -74,7 +74,7 @@ const listenAgain = 10 * time.Second
 
 // pageServer keeps the HTTP listener as the settings want it. One that cannot be
 // opened keeps the agent from nothing else: it is an open condition, and is tried
-// again; after a reload the former one goes on meanwhile. Only one goroutine at a
+// again; after a reload the previous one continues meanwhile. Only one goroutine at a
 // time may use it.
 type pageServer struct {
 	s      *Server

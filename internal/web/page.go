@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -103,10 +104,10 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(b.Bytes())
+	_, _ = io.WriteString(w, term.Escape(b.String()))
 }
 
-// timelinePage lists the kept events, the newest first.
+// timelinePage lists the kept events, the latest first.
 func (s *Server) timelinePage(*http.Request, *show.Status) any {
 	list, _ := s.public().events(0)
 	return fold(list)
@@ -120,7 +121,7 @@ type eventRow struct {
 	First time.Time // of the oldest in the row
 }
 
-// fold lists events, the newest first. An event that only repeats the one before
+// fold lists events, the latest first. An event that only repeats the one before
 // it about the same subject shares its row.
 func fold(list []event.Event) []*eventRow {
 	rows := []*eventRow{}
@@ -174,6 +175,7 @@ var pageFuncs = template.FuncMap{
 	"word":       func(state any) string { return cmp.Or(fmt.Sprint(state), "unknown") },
 	"diffline":   diffClass,
 	"plural":     term.Count,
+	"shown":      shown,
 	"short":      func(took view.Seconds) string { return term.Short(time.Duration(took)) },
 	"phrases":    phrases,
 	"hostpage":   hostPage,

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 // adminMux is what the unix socket serves: reading, and every order. Each user who
@@ -90,10 +91,16 @@ func orderText(o Args) string {
 	return strings.Join(parts, " ")
 }
 
+// encode is v as JSON that no terminal obeys: others write into ZooKeeper.
+func encode(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	return term.EscapeJSON(data), err
+}
+
 // answer writes a document. An object begins with the version of the format, as on
 // the command line; a list is what other programs ask for.
 func answer(w http.ResponseWriter, v any) {
-	data, err := json.Marshal(v)
+	data, err := encode(v)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err)
 		return
@@ -102,13 +109,14 @@ func answer(w http.ResponseWriter, v any) {
 		data = append([]byte(`{"apiVersion":"v1","`), fields...)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(data, '\n'))
+	_, _ = w.Write(append(data, '\n')) //nolint:gosec // JSON
 }
 
 func refuse(w http.ResponseWriter, code int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"apiVersion": "v1", "error": err.Error()})
+	data, _ := encode(map[string]string{"apiVersion": "v1", "error": err.Error()}) // Texts are always JSON.
+	_, _ = w.Write(append(data, '\n'))
 }
 
 // serveHealth says that the process lives and its loop turns.
@@ -152,7 +160,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, to func() r
 		list, next := to().events(since)
 		var text strings.Builder
 		for _, e := range list {
-			data, err := json.Marshal(e)
+			data, err := encode(e)
 			if err != nil {
 				return "", nil, err
 			}

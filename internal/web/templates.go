@@ -50,7 +50,7 @@ func (s *Server) templatesPage(r *http.Request, st *show.Status) any {
 		for _, name := range t.Sources {
 			v.Age = append(v.Age, sources[name])
 		}
-		if t.State == "ok" && !t.Owed {
+		if t.State == "ok" && !t.PendingReload {
 			good = append(good, v)
 			continue
 		}
@@ -150,7 +150,7 @@ func (s *Server) serveBlamePage(w http.ResponseWriter, r *http.Request) {
 		}
 		for _, f := range files {
 			if !readableByAll(f.Path) {
-				f.Lines, f.Notes = nil, append(f.Notes, "the page shows only what everybody may read: `zkagent blame FILE` shows it")
+				f.Lines, f.Notes = nil, append(f.Notes, "the page shows only files that everybody may read: `zkagent blame FILE` shows it")
 			}
 		}
 		return p

@@ -48,7 +48,7 @@ type Source interface {
 	Members() map[string][]view.Member
 	// GroupNames are the names of the groups: "web", or "SET/CHILD" in a set.
 	GroupNames() []string
-	// Group returns the newest state of a group; nil before it has reported.
+	// Group returns the latest state of a group; nil before it has reported.
 	// False: there is no such group.
 	Group(name string) (*view.Group, bool)
 	// GroupSet reports whether there is a groups block of that name.

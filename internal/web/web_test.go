@@ -257,3 +257,21 @@ func TestAdminSocket_LeftOverAndTaken(t *testing.T) {
 		t.Errorf("taken: got %v", err)
 	}
 }
+
+// TestShown: of a long list of hosts, those that need a look stand above the fold.
+func TestShown(t *testing.T) {
+	for _, c := range [][3]int{{3, 0, 3}, {50, 50, 50}, {51, 0, 0}, {300, 2, 2}, {300, 300, 50}} {
+		if got := shown(c[0], c[1]); got != c[2] {
+			t.Errorf("of %d, %d of them bad: %d", c[0], c[1], got)
+		}
+	}
+	var hosts []fleet.HostStatus
+	for i := range 60 {
+		hosts = append(hosts, fleet.HostStatus{ID: fmt.Sprintf("h%02d", i), Record: fleet.Record{Health: fleet.OK}})
+	}
+	hosts[0].Health = fleet.Failing
+	v := serverOf(newChanging()).viewFleet(Fleet{Hosts: hosts}, time.Now())
+	if v.Bad() != 1 {
+		t.Errorf("%d bad hosts", v.Bad())
+	}
+}

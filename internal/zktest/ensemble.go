@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/jute"
-	"github.com/zkagent/zkagent/internal/zktest/raw"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
@@ -55,7 +53,7 @@ func StartEnsemble(tb testing.TB, n int, opts ...Options) *Ensemble {
 		lines = append(lines, s.member)
 	}
 	if o.Reconfig {
-		lines = append(lines, "reconfigEnabled=true", "skipACL=yes")
+		lines = append(lines, "reconfigEnabled=true")
 	}
 	for _, s := range e.Servers {
 		s.quorum = lines
@@ -83,23 +81,8 @@ func (e *Ensemble) close(tb testing.TB) {
 	}
 }
 
-// Reconfigure takes a server out of the ensemble, or puts it in again.
-func (e *Ensemble) Reconfigure(tb testing.TB, s *Server, in bool) {
-	tb.Helper()
-	var joining, leaving any = nil, strconv.Itoa(s.id)
-	if in {
-		joining, leaving = s.member, nil
-	}
-	c, err := raw.Dial(tb.Context(), e.Leader(tb).Addr())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer c.Close()
-	reply, err := c.Call(jute.OpReconfig, raw.Body(joining, leaving, nil, int64(-1)))
-	if err != nil || reply.Err != 0 {
-		tb.Fatalf("zktest: reconfigure: code %d, %v", reply.Err, err)
-	}
-}
+// Member returns the line that names the server in the configuration of its ensemble.
+func (s *Server) Member() string { return s.member }
 
 // Addrs returns the addresses of all servers.
 func (e *Ensemble) Addrs() []string {

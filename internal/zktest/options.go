@@ -18,7 +18,7 @@ type Options struct {
 	Secure            bool          // also listen for TLS; see [Server.SecureAddr]
 	Settings          []string      // further lines of zoo.cfg
 	JVMFlags          []string      // further flags, e.g. -Dzookeeper.enforceQuota=true
-	Reconfig          bool          // the ensemble may be reconfigured, by anybody
+	Reconfig          bool          // the ensemble may be reconfigured
 	Observers         int           // number of servers of an ensemble, the last ones, without a vote
 	Release           string        // Debian release whose server is run, or Installed; default [Release]
 }

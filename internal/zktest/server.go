@@ -149,7 +149,7 @@ func (s *Server) Freeze(tb testing.TB) {
 	s.proc.awaitStopped(tb)
 }
 
-// Resume lets a frozen server go on.
+// Resume lets a frozen server continue.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
 	s.mustSignal(tb, syscall.SIGCONT)

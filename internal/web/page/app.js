@@ -34,6 +34,10 @@ function filter(root) {
     row.hidden = want !== "" && !row.textContent.toLowerCase().includes(want);
     if (!row.hidden) shown++;
   }
+  // What is searched for must not stay below a fold.
+  if (want !== "") {
+    for (const d of root.querySelectorAll("details")) if (d.querySelector("table[data-filter] tbody tr:not([hidden])")) d.open = true;
+  }
   const count = root.querySelector("#filter-count");
   if (count) text(count, want === "" ? "" : `${shown} of ${all} rows`);
 }

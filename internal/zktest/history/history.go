@@ -81,7 +81,7 @@ type office struct {
 }
 
 // Office is the model of an election: no two candidates lead at a time, and terms
-// never go back. A term may go on after a suspension under its number.
+// never go back. A term may continue after a suspension under its number.
 var Office = porcupine.Model{
 	Init: func() any { return office{} },
 	Step: func(state, input, output any) (bool, any) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,12 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest/raw"
 )
 
-func TestMain(m *testing.M) { zktest.RunMain(m) }
+func TestMain(m *testing.M) {
+	if socket := os.Getenv(standIn); socket != "" {
+		beServer(socket)
+	}
+	zktest.RunMain(m)
+}
 
 // target is one server that a program runs on.
 type target struct {

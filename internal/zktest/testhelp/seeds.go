@@ -15,10 +15,10 @@ import (
 )
 
 // allBudget is how many times the quick run's budget a complete run spends.
-const allBudget = 10
+const allBudget = 4
 
 // Seeds runs fn for one seed after another until the programs have taken budget of
-// processor time, or ten times as much in a complete run (see [All]). One runs in any
+// processor time, or four times as much in a complete run (see [All]). One runs in any
 // case. The first seed changes with the day, so that coverage grows from day to day.
 // Each program is a subtest with the name SEED=n. One that fails prints the command
 // that repeats it.

@@ -25,8 +25,6 @@ config "wrong" {
 config "figures" {
   path = "/config/figures"
   rollout {
-    parallel = "some"
-    absent   = "wait"
     bake_check {
       prometheus {
         url   = "http://127.0.0.1:9090"

@@ -32,16 +32,10 @@ group "g" {
   }
 }
 election "e" {
-  path     = "/e//f"
-  dialect  = "curater"
-  priority = 1.5
+  path    = "/e//f"
+  dialect = "curater"
 }
-election "f" {
-  path       = "/f"
-  join_delay = "1s"
-  priority   = 1
-}
-election "g" {
-  path     = "/g"
-  priority = 2
+group "h" {
+  path = "/h"
+  guard { min_members = 1.5 }
 }

@@ -31,11 +31,6 @@ config "asked" {
 config "figures" {
   path = "/config/figures"
   rollout {
-    parallel     = "25%"
-    canary       = "web-1,web-2"
-    bake         = "5m"
-    max_failures = 2
-    gate         = "/services/api"
     bake_check {
       fall = 3
       prometheus {

@@ -18,6 +18,7 @@ type member struct {
 	ID, Node, Host string
 	Port           int
 	Tags           []string
+	Meta           map[string]string
 }
 
 type trial struct {
@@ -105,14 +106,21 @@ func (t trial) data(d dep.Dependency) (any, bool) {
 			}
 			list = append(list, &dep.HealthService{
 				Node: m.Node, ID: m.ID, Name: name, Address: m.Host, NodeAddress: m.Host, Port: m.Port, Tags: m.Tags, Status: "passing",
+				ServiceMeta: m.Meta, NodeMeta: m.Meta,
 			})
 		}
 		slices.SortStableFunc(list, func(a, b *dep.HealthService) int { return strings.Compare(a.Node+"\x00"+a.ID, b.Node+"\x00"+b.ID) })
 		return list, true
 	case "catalog.services":
 		list := []*dep.CatalogSnippet{}
-		for name := range t.Services {
-			list = append(list, &dep.CatalogSnippet{Name: name})
+		for name, members := range t.Services {
+			s := &dep.CatalogSnippet{Name: name}
+			for _, m := range members {
+				s.Tags = append(s.Tags, m.Tags...)
+			}
+			slices.Sort(s.Tags)
+			s.Tags = slices.Compact(s.Tags)
+			list = append(list, s)
 		}
 		slices.SortFunc(list, func(a, b *dep.CatalogSnippet) int { return strings.Compare(a.Name, b.Name) })
 		return list, true
