@@ -110,6 +110,7 @@ var hostileReads = map[string]string{
 	"config diff":    "config diff /config/shop; config diff /config/shop 1 2",
 	"config export":  "config export /config/shop DIR/export-shop; config export /config/flat DIR/export-flat",
 	"config get":     "config get /config/shop; config get /config/flat; config get /config/shop banner; config get /config/shop --keys",
+	"config list":    "config list; config list /config",
 	"config history": "config history /config/shop; config history /config/shop -p; config history /config/flat",
 	"config plan":    "config plan SITE /config/shop",
 	"config schema":  "text config schema /config/shop",
