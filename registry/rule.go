@@ -132,7 +132,7 @@ func (r *rule) step(now time.Time, actual members) (members, time.Time) {
 		r.excuse(now, burstAbsences)
 	}
 	held, next := r.guard(now, actual, left)
-	damped, again := r.damp(now, actual)
+	damped, again := r.damp(now, actual, held)
 	r.forget(now, held)
 	return actual.with(held).with(damped), earliest(next, again)
 }
@@ -144,17 +144,17 @@ func (r *rule) follow(now time.Time, actual members) []*memberRecord {
 	r.now.changes(actual, func(was, is *view.Member) {
 		k := keyOf(cmp.Or(is, was))
 		rec := r.records[k]
-		switch {
-		case rec != nil:
-		case was == nil && (!r.started || r.knows(is)):
-			return
-		default:
+		if rec == nil {
+			isNew := was == nil && r.started && !r.knows(is)
+			if was == nil && is.MayServe() && !isNew {
+				return
+			}
 			rec = &memberRecord{at: now}
 			r.records[k] = rec
 			switch {
-			case was == nil:
+			case isNew:
 				rec.joined = now
-			case !was.MayServe():
+			case was != nil && !was.MayServe():
 				rec.turn(now, was)
 			}
 			rec.excused = was == nil || !was.MayServe()
@@ -308,14 +308,18 @@ func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (membe
 		r.accept()
 		return nil, time.Time{}
 	}
-	for _, m := range lost {
-		r.records[keyOf(m)].excused = true
+	for i, m := range lost {
+		rec := r.records[keyOf(m)]
+		rec.excused = true
+		held := *rec.member // The base may have it as it was earlier in the window.
+		held.Held = true
+		lost[i] = &held
 	}
 	var next time.Time
 	if r.cfg.Hold > 0 {
 		next = r.since.Add(r.cfg.Hold)
 	}
-	return markHeld(lost), next
+	return lost, next
 }
 
 // replace lets new members replace the members that have left: each one, once, the latest
@@ -366,7 +370,7 @@ func (r *rule) lost(actual members) members {
 func (r *rule) size() int {
 	n := len(r.base)
 	for _, rec := range r.records {
-		if rec.gone && rec.believed && r.base.has(rec.member) {
+		if rec.believed && r.base.has(rec.member) {
 			n--
 		}
 	}
@@ -421,19 +425,10 @@ func (r *rule) largest() members {
 	return r.history[0].set
 }
 
-func markHeld(lost members) members {
-	list := make(members, len(lost))
-	for i, m := range lost {
-		c := *m
-		c.Held = true
-		list[i] = &c
-	}
-	return list
-}
-
 // damp returns the members that are taken out, as they are shown, and when that changes.
-// Of those that are registered it takes no more than the guard would let go.
-func (r *rule) damp(now time.Time, actual members) (members, time.Time) {
+// Of those that are registered it takes no more than the guard would let go, and none
+// while the guard holds.
+func (r *rule) damp(now time.Time, actual, held members) (members, time.Time) {
 	if r.noDamping {
 		return nil, time.Time{}
 	}
@@ -456,7 +451,7 @@ func (r *rule) damp(now time.Time, actual members) (members, time.Time) {
 		room = r.room(actual)
 	}
 	for _, rec := range flapping {
-		if rec.out.IsZero() {
+		if rec.out.IsZero() || held.has(rec.member) {
 			if room--; room < 0 {
 				continue
 			}
