@@ -42,24 +42,34 @@ func newMembership(p *place, s *session.Session) (*membership, error) {
 // node returns the [recipe.Node] that keeps the member's znode.
 func (m *membership) node(first time.Duration) *recipe.Node {
 	c := &m.r.cfg
+	name, sequential := c.nodeName(m.id)
 	cfg := recipe.NodeConfig{
-		Path: session.JoinPath(m.group, m.id), Keep: true, ACL: c.ACL, Former: m.r.formerSessions(),
+		Path: session.JoinPath(m.group, name), Keep: true, ACL: c.ACL, Former: m.r.formerSessions(),
 		Logger: m.r.log.With("service", c.Name),
 		Control: &recipe.NodeControl{
 			Want: m.wanted, Changed: m.changed, Wake: m.wake,
 			First: first, Splay: splayOf(m.group+"/"+m.id, c.Splay),
 		},
 	}
-	switch {
-	case c.format() == FormatServerSet:
-		// Znode names of server sets do not identify the owner; the address does.
-		cfg.Path = session.JoinPath(m.group, serverSetPrefix)
-		cfg.Sequence = &recipe.NodeSequence{Known: m.known(), Mine: m.hasAddress}
-	case c.format() == FormatNerve, c.format() == FormatTemplate && c.Sequential:
-		cfg.Path += "_"
+	if sequential {
 		cfg.Sequence = &recipe.NodeSequence{Known: m.known()}
 	}
+	if c.format() == FormatServerSet {
+		// Znode names of server sets do not identify the owner; the address does.
+		cfg.Sequence.Mine = m.hasAddress
+	}
 	return recipe.NewNode(cfg)
+}
+
+// nodeName returns the name of the znode of a member, and whether ZooKeeper adds a number.
+func (c ServiceConfig) nodeName(id string) (string, bool) {
+	switch {
+	case c.format() == FormatServerSet:
+		return serverSetPrefix, true
+	case c.format() == FormatNerve, c.format() == FormatTemplate && c.Sequential:
+		return id + "_", true
+	}
+	return id, false
 }
 
 func (m *membership) hasAddress(p string, data []byte) bool {
@@ -106,10 +116,9 @@ func (m *membership) wanted(state recipe.NodeState) (recipe.NodeWant, error) {
 	}
 	if !state.Owned {
 		m.bornAt(time.Now())
-	} else if w.status == "" { // the checks have no verdict yet: keep the status as found
-		if member, err := Decode(m.r.cfg.format(), path.Base(state.Path), state.Data); err == nil {
-			w.status = member.Status
-		}
+	} else if w.state == StateKept {
+		wanted.Data = state.Data // until the checks decide: the settings may be new
+		return wanted, nil
 	}
 	data, err := m.data(w, m.host, m.id)
 	if err != nil {

@@ -20,6 +20,7 @@ type place struct {
 	wake  chan struct{} // size 1: something changed that run should look at
 
 	// r.mu guards what follows.
+	from       *place    // of previous settings, until its znode is taken over
 	node       string    // path of the znode as last known
 	born       time.Time // registration time in the znode's data
 	everUp     bool      // the member has been registered before: its status may be shown
@@ -35,7 +36,7 @@ type place struct {
 // run keeps the member in the group, until ctx or the session ends or the place is ceded.
 func (p *place) run(ctx context.Context, s *session.Session, again bool) error {
 	m, err := newMembership(p, s)
-	if err != nil {
+	if err != nil || !p.takeOver(ctx, s) {
 		return err
 	}
 	var first time.Duration
@@ -60,8 +61,46 @@ func (p *place) run(ctx context.Context, s *session.Session, again bool) error {
 	return err
 }
 
-// cede gives up the znode as it is, and returns when nothing here touches it any more.
-func (p *place) cede() {
+// takeOver waits until there is something to do, or until the member of the previous
+// settings has left, and takes over its znode. It returns false when ctx or the session
+// ends.
+func (p *place) takeOver(ctx context.Context, s *session.Session) bool {
+	for {
+		from, wait := p.previous()
+		switch {
+		case from == nil:
+			return true
+		case wait:
+			select {
+			case <-p.wake:
+				continue
+			case <-from.r.gone:
+			case <-ctx.Done():
+				return false
+			case <-s.Done():
+				return false
+			}
+		}
+		node, born, everUp := from.cede()
+		p.r.mu.Lock()
+		defer p.r.mu.Unlock()
+		p.from, p.node, p.born, p.everUp = nil, node, born, everUp
+		return true
+	}
+}
+
+// previous returns the place whose znode is to be taken over (nil: none), and whether the
+// previous settings still decide about it: until the checks pass, or an operator decides.
+func (p *place) previous() (*place, bool) {
+	healthy := healthOf(p.r.checks()) == Passing
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	return p.from, !healthy && p.r.left.IsZero() && !p.r.maint.active(time.Now())
+}
+
+// cede gives up the znode as it is, and returns when nothing here touches it any more: its
+// path, when it was registered, and whether it has been.
+func (p *place) cede() (string, time.Time, bool) {
 	p.r.mu.Lock()
 	p.ceded = true
 	stop, stopped := p.stop, p.stopped
@@ -73,6 +112,8 @@ func (p *place) cede() {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
 	p.r.summarize()
+	p.r.finishLeaving()
+	return p.node, p.born, p.everUp
 }
 
 // publish makes the current state visible. It completes leaving once the znode is

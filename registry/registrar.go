@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -114,16 +115,11 @@ func (r *Registrar) wakeRun() {
 }
 
 // Inherit copies the state of the registrar of previous settings: the verdicts of
-// unchanged checks, and its znodes in the groups of both if format and id are the same.
-// The previous one gives these up, and removes the others when it leaves. Call it before
-// this one runs. The previous one may run until after [Registrar.Joined].
+// unchanged checks, and maintenance. Where both have a znode of the same name in the same
+// group, this one takes the znode over when its checks have passed; the previous one
+// removes its other znodes when it leaves. Call it before this one runs. The previous one
+// may run until after [Registrar.Joined].
 func (r *Registrar) Inherit(old *Registrar) {
-	same := old.cfg.format() == r.cfg.format() && old.cfg.MemberID == r.cfg.MemberID
-	for _, was := range old.places {
-		if same && slices.Contains(r.cfg.Groups, was.group) {
-			was.cede()
-		}
-	}
 	for _, k := range r.checkers {
 		for _, o := range old.checkers {
 			if reflect.DeepEqual(k.cfg, o.cfg) {
@@ -136,17 +132,19 @@ func (r *Registrar) Inherit(old *Registrar) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.risen, r.wasUp, r.sessions, r.maint = old.risen, old.wasUp, old.sessions, old.maint
-	for id := range old.former {
-		r.former[id] = true
-	}
+	maps.Copy(r.former, old.former)
 	old.heir = r
+	name, sequential := r.cfg.nodeName(r.cfg.MemberID)
+	was, wasSequential := old.cfg.nodeName(old.cfg.MemberID)
 	for _, p := range r.places {
-		for _, was := range old.places {
-			if same && was.group == p.group {
-				p.node, p.born, p.everUp = was.node, was.born, was.everUp
+		i := slices.IndexFunc(old.places, func(o *place) bool { return o.group == p.group })
+		if i >= 0 && name == was && sequential == wasSequential {
+			if p.from = old.places[i]; p.from.from != nil { // It waits, too.
+				p.from, p.from.from, p.from.ceded = p.from.from, nil, true
 			}
 		}
 	}
+	old.wakeRun()
 }
 
 // Joined is closed when the member has been registered in all groups.

@@ -779,6 +779,116 @@ func TestRegistrar_GivesUpWhatIsInherited(t *testing.T) {
 	})
 }
 
+// A member changes its port or its format, under the same name or under another one. The
+// previous member stays as it is, and follows its own check, until the check of the next
+// one has passed.
+func TestRegistrar_MovesWhenTheNextOneWorks(t *testing.T) {
+	for name, c := range map[string]struct{ from, to string }{
+		"port, in a sequence":         {FormatNerve, FormatNerve},
+		"port, under a name":          {FormatCurator, FormatCurator},
+		"format, under the same name": {FormatCurator, FormatTemplate},
+		"format, under another name":  {FormatNerve, FormatCurator},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, srv *memzk.Server) {
+				var before, after health
+				cfg := webService(&before)
+				cfg.Format = c.from
+				start := starter(t, srv)
+				old := NewRegistrar(cfg)
+				start(old)
+				eventually(t, time.Minute, "registered", func() bool { return old.Status().Registered })
+				cfg.Port, cfg.Format, cfg.Run, cfg.Template = 9090, c.to, after.run, "{{ .Address }}"
+				cfg.Checks = []CheckConfig{{Kind: CheckExec, Command: []string{"check", "9090"}}}
+				after.bad.Store(true)
+				next := NewRegistrar(cfg)
+				next.Inherit(old)
+				start(next)
+				shows := func(port string) func() bool {
+					return func() bool {
+						_, n, ok := one(srv)
+						return ok && strings.Contains(string(n.Data), port)
+					}
+				}
+				always(t, 40*time.Second, "the previous member stays", shows("8080"))
+				before.bad.Store(true)
+				eventually(t, 20*time.Second, "the previous check counts", func() bool { return len(nodes(srv)) == 0 })
+				before.bad.Store(false)
+				eventually(t, 20*time.Second, "the previous member is back", shows("8080"))
+				after.bad.Store(false)
+				absent := 0
+				eventually(t, 20*time.Second, "the next one has joined", func() bool {
+					if len(nodes(srv)) == 0 {
+						absent++
+					}
+					return next.Status().Registered
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if err := old.Drain(ctx); err != nil || absent > 0 || !shows("9090")() {
+					t.Errorf("%v, without a member %d times, %v", err, absent, nodes(srv))
+				}
+				always(t, time.Minute, "the next one stays", shows("9090"))
+			})
+		})
+	}
+}
+
+// While a member waits to take over that of the previous settings, the settings change
+// again, it is put into maintenance, or it leaves.
+func TestRegistrar_OrdersWhileItMoves(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		healths := make([]health, 3)
+		start := starter(t, srv)
+		var regs []*Registrar
+		for i := range healths {
+			c := webService(&healths[i])
+			c.Port += i
+			c.Checks = []CheckConfig{{Kind: CheckExec, Command: []string{"check", fmt.Sprint(c.Port)}}}
+			healths[i].bad.Store(i > 0)
+			r := NewRegistrar(c)
+			if i > 0 {
+				r.Inherit(regs[i-1])
+			}
+			start(r)
+			regs = append(regs, r)
+			time.Sleep(20 * time.Second) // virtual
+		}
+		drain := func(r *Registrar) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := r.Drain(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		shows := func(port string) func() bool {
+			return func() bool {
+				_, n, ok := one(srv)
+				return ok && strings.Contains(string(n.Data), port)
+			}
+		}
+		drain(regs[1]) // as the agent does with one that is not registered
+		always(t, 20*time.Second, "the first one stays", shows("8080"))
+		if err := regs[2].Maintenance(true, "look", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Second, "out for maintenance", func() bool { return len(nodes(srv)) == 0 })
+		_ = regs[2].Maintenance(false, "", time.Time{})
+		always(t, 20*time.Second, "it waits for its check", func() bool { return len(nodes(srv)) == 0 })
+		healths[2].bad.Store(false)
+		eventually(t, time.Minute, "the third one has joined", shows("8082"))
+		drain(regs[0])
+		always(t, 20*time.Second, "it stays", shows("8082"))
+		c := webService(&healths[1])
+		c.Checks = []CheckConfig{{Kind: CheckExec, Command: []string{"check", "again"}}}
+		last := NewRegistrar(c)
+		last.Inherit(regs[2])
+		start(last)
+		drain(last)
+		eventually(t, time.Second, "the last one has left", func() bool { return len(nodes(srv)) == 0 })
+	})
+}
+
 // starter returns a function that runs registrars in the sessions of one manager. What
 // that one returns stops the registrar; so does the end of the test.
 func starter(t *testing.T, srv *memzk.Server) func(*Registrar) func() {

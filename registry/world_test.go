@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,8 @@ import (
 //     that are back may be damped.)
 //   - Share: when 30 % and at least 3 of the members that are well do not serve, a hold
 //     is shown; and damping alone never takes that many.
+//   - Held: while a hold is shown, those that served when it began serve, but for those that
+//     say that they do not, that died, and one for each new member.
 //   - Dead: with a probe, a member that has been dead for a minute does not serve; without
 //     one, 11 minutes.
 //   - Quiet: after 13 quiet minutes exactly those that are registered and up serve, and
@@ -52,7 +55,9 @@ const (
 type box struct {
 	port    int
 	health  health
+	cfg     ServiceConfig
 	reg     *Registrar
+	moved   func() // stops those of the previous settings
 	agent   *runner
 	alive   bool      // the service answers
 	leaving bool      // it was told to go, or is in maintenance
@@ -68,6 +73,8 @@ type follower struct {
 	agent    *runner
 	rendered *view.Group // of the last file
 	out      map[int]time.Time
+	served   map[int]*view.Member // at the last look
+	kept     map[int]*view.Member // that served when the hold began
 }
 
 type world struct {
@@ -105,6 +112,7 @@ func (w *world) play() {
 	size := 5 + int(float64(most-5)*math.Pow(w.rnd.Float64(), 3))
 	defer func() {
 		for _, b := range w.boxes {
+			b.moved()
 			b.agent.stop()
 		}
 		for _, f := range w.followers {
@@ -116,7 +124,7 @@ func (w *world) play() {
 	}
 	w.follow()
 	w.pass(time.Minute)
-	strikes := []func(){w.expireAll, w.expireAll, w.cutAll, w.crash, w.crash, w.flap, w.restart, w.kill, w.rolling, w.blueGreen, w.maintain, w.die}
+	strikes := []func(){w.expireAll, w.expireAll, w.cutAll, w.crash, w.crash, w.flap, w.restart, w.kill, w.rolling, w.blueGreen, w.maintain, w.maintain, w.move, w.die}
 	for range 6 + w.rnd.IntN(8) {
 		if len(w.followers) == 1 && w.rnd.IntN(4) == 0 {
 			w.pass(time.Minute)
@@ -156,11 +164,41 @@ func (w *world) boot(b *box) {
 	b.alive, b.leaving, b.once = true, false, false
 	b.health.bad.Store(false)
 	w.setAlive(b)
-	b.reg = NewRegistrar(ServiceConfig{
+	b.cfg = ServiceConfig{
 		Name: "web", Groups: []string{groupPath}, Address: "10.0.0.5", Port: b.port, MemberID: fmt.Sprint("m", b.port), Run: b.health.run,
 		Weight: &weight, WarmUp: 30 * time.Second, Checks: []CheckConfig{{Kind: CheckExec, Command: []string{"check"}}},
-	})
+		OnCritical: []string{OnCriticalRemove, OnCriticalStatus}[b.port%2], Drain: time.Duration(b.port%3) * time.Second,
+	}
+	b.reg = NewRegistrar(b.cfg)
 	b.agent = run(w.t, addrConfig(w.srv, b.addr()), b.reg)
+	b.moved = func() {}
+}
+
+// move changes the format of a member, as a reload of the settings does.
+func (w *world) move() {
+	b := w.any()
+	b.cfg.Format = []string{FormatNerve, FormatCurator}[w.rnd.IntN(2)]
+	w.note("m%d moves to %s", b.port, b.cfg.Format)
+	next := NewRegistrar(b.cfg)
+	next.Inherit(b.reg)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { _ = next.RunChecks(ctx) })
+	all.Go(func() { _ = b.agent.Each(ctx, next.Run) })
+	stop := b.moved
+	b.moved = func() { stop(); cancel(); all.Wait() }
+	select {
+	case <-next.Joined():
+	case <-time.After(time.Minute): // virtual
+	}
+	w.drain(b)
+	b.reg = next
+}
+
+func (w *world) drain(b *box) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	_ = b.reg.Drain(ctx)
 }
 
 func (b *box) addr() string { return fmt.Sprintf("m%d:2181", b.port) }
@@ -269,11 +307,10 @@ func (w *world) again(b *box, pause time.Duration) {
 // leave drains a host, and stops it.
 func (w *world) leave(b *box) {
 	b.leaving = true
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
-	defer cancel()
-	_ = b.reg.Drain(ctx)
+	w.drain(b)
 	b.alive = false
 	w.setAlive(b)
+	b.moved()
 	b.agent.stop()
 }
 
@@ -291,6 +328,7 @@ func (w *world) drop(b *box) {
 	b.alive = false
 	w.setAlive(b)
 	b.agent.HandOver()
+	b.moved()
 	b.agent.stop()
 }
 
@@ -331,7 +369,7 @@ func (w *world) maintain() {
 	w.note("m%d is in maintenance", b.port)
 	b.leaving = true
 	b.absent = append(b.absent, time.Now())
-	_ = b.reg.Maintenance(true, "look", time.Time{})
+	_ = b.reg.SetMaintenance(Maintenance{On: true, Reason: "look", Drain: w.rnd.IntN(2) == 0})
 	w.pass(time.Duration(5+w.rnd.IntN(60)) * time.Second)
 	_ = b.reg.Maintenance(false, "", time.Time{})
 	b.leaving = false
@@ -364,7 +402,7 @@ func (w *world) look() {
 	now := time.Now()
 	registered := map[int]bool{}
 	for name, n := range nodes(w.srv) {
-		if m, err := Decode(FormatNerve, name, n.Data); err == nil && m.MayServe() {
+		if m, err := Decode(FormatAuto, name, n.Data); err == nil && m.MayServe() {
 			registered[m.Port] = true
 		}
 	}
@@ -406,6 +444,7 @@ func (w *world) judge(i int, f *follower) {
 			serves[m.Port] = &g.Members[j]
 		}
 	}
+	w.judgeHold(i, f, g, serves)
 	missing, should, damped, ups := []int{}, 0, 0, 0
 	for _, b := range w.boxes {
 		out := since(now, f.out[b.port], !b.up.IsZero() && b.faults(now) <= 1 && serves[b.port] == nil)
@@ -442,6 +481,37 @@ func (w *world) judge(i int, f *follower) {
 	if f.rendered != g {
 		f.rendered = g
 		w.render(g, len(serves))
+	}
+}
+
+// judgeHold looks at what serves while the guard holds.
+func (w *world) judgeHold(i int, f *follower, g *view.Group, serves map[int]*view.Member) {
+	was := f.served
+	f.served = serves
+	if g.Holding.IsZero() {
+		f.kept = nil
+		return
+	}
+	if f.kept == nil {
+		f.kept = was
+	}
+	var gone []int
+	for port := range f.kept {
+		at := slices.IndexFunc(w.boxes, func(b *box) bool { return b.port == port })
+		if at < 0 {
+			continue
+		}
+		if b := w.boxes[at]; serves[port] == nil && b.dead.IsZero() && b.alive && !b.leaving && !b.health.bad.Load() {
+			gone = append(gone, port)
+		}
+	}
+	for port := range serves {
+		if f.kept[port] == nil && len(gone) > 0 {
+			gone = gone[1:]
+		}
+	}
+	if len(gone) > 0 {
+		w.fault("follower %d: %v served when the hold began: %v", i, gone, f.group.Status().Out)
 	}
 }
 
