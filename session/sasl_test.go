@@ -57,6 +57,23 @@ func TestDigestMD5_RealServer(t *testing.T) {
 	}
 }
 
+// RFC 2831 hashes a text in ISO 8859-1 when it has no other characters, and else in UTF-8.
+func TestDigestMD5_Charsets(t *testing.T) {
+	t.Parallel()
+	users := map[string]string{"agent": "p\u00e4ssw\u00f6rt", "\u00fcser": "plain", "wide": "\u20ac5 \u00fc"}
+	o := zktest.WithSASL(t, zktest.Options{}, zktest.DigestSection(users))
+	o.JVMFlags = append(o.JVMFlags, "-Dfile.encoding=UTF-8") // of the JAAS file
+	server := zktest.Start(t, o)
+	for user, password := range users {
+		s, err := Dial(t.Context(), Config{Servers: []string{server.Addr()}, Timeout: 10 * time.Second, SASL: DigestMD5(user, password)})
+		if err != nil {
+			t.Errorf("%s %s: %v", user, password, err)
+			continue
+		}
+		_ = s.Close()
+	}
+}
+
 func TestDigestMD5_ServerWithoutSASL(t *testing.T) {
 	t.Parallel()
 	_, err := Dial(t.Context(), Config{Servers: []string{zktest.Shared(t).Addr()}, Timeout: 10 * time.Second, SASL: DigestMD5("agent", "x")})

@@ -69,8 +69,20 @@ func DigestResponse(method, user, realm, password, nonce, cnonce string) string 
 		return string(h[:])
 	}
 	hexSum := func(s string) string { return hex.EncodeToString([]byte(sum(s))) }
-	a1 := hexSum(sum(user+":"+realm+":"+password) + ":" + nonce + ":" + cnonce)
+	a1 := hexSum(sum(latin1(user)+":"+latin1(realm)+":"+latin1(password)) + ":" + nonce + ":" + cnonce)
 	return hexSum(a1 + ":" + nonce + ":00000001:" + cnonce + ":auth:" + hexSum(method+":"+DigestURI))
+}
+
+// latin1 returns a text in ISO 8859-1 if it has no other characters: the RFC hashes it so.
+func latin1(s string) string {
+	b := make([]byte, 0, len(s))
+	for _, r := range s {
+		if r > 0xff {
+			return s
+		}
+		b = append(b, byte(r))
+	}
+	return string(b)
 }
 
 var (
