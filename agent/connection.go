@@ -96,7 +96,12 @@ type outage struct {
 // away opens the condition, and notes the outage.
 func (a *Agent) away() {
 	reason := a.unreachable()
-	a.conds.Open(condition.ZooKeeperUnreachable, "", reason)
+	is, other := condition.ZooKeeperUnreachable, condition.ZooKeeperRefused
+	if a.sessions.Status().Refused {
+		is, other = other, is
+	}
+	a.conds.Open(is, "", reason)
+	a.conds.Close(other, "")
 	a.changeOutages(func(list []outage) []outage {
 		if n := len(list); n > 0 && list[n-1].Open {
 			return list
@@ -109,6 +114,7 @@ func (a *Agent) away() {
 // back closes the condition, and ends the outage, for the status.
 func (a *Agent) back() {
 	a.conds.Close(condition.ZooKeeperUnreachable, "")
+	a.conds.Close(condition.ZooKeeperRefused, "")
 	a.changeOutages(func(list []outage) []outage {
 		n := len(list) - 1
 		if n < 0 || !list[n].Open {

@@ -94,8 +94,12 @@ func FormatPermissions(perms int32) string {
 // OpenACL lets everybody do everything.
 func OpenACL() []ACL { return []ACL{{Perms: PermAll, Scheme: "world", ID: "anyone"}} }
 
-func defaultACL(auth bool) []ACL {
-	if !auth {
+// acl returns the ACL of created znodes.
+func (s *Session) acl() []ACL {
+	switch {
+	case len(s.cfg.ACL) > 0:
+		return s.cfg.ACL
+	case len(s.cfg.Auth) == 0 && s.cfg.SASL == nil && !s.cert.Load():
 		return OpenACL()
 	}
 	return []ACL{

@@ -46,8 +46,9 @@ type Config struct {
 	// TLS, when not nil, is called at every dial, so that renewed certificates are
 	// used. An empty ServerName becomes the host name of the server dialed.
 	TLS func() (*tls.Config, error)
-	// ACL is the ACL of created znodes. If it is empty, znodes are open to all without
-	// Auth; with Auth all may read them, and its identities may change them.
+	// ACL is the ACL of created znodes. If it is empty, a session without an identity
+	// opens them to all. With one (Auth, SASL, or a client certificate that the server
+	// asked for) all may read them, and the identity may change them.
 	ACL []ACL
 	// Logger gets the life of the session; nil discards it.
 	Logger *slog.Logger
@@ -174,9 +175,6 @@ func (c Config) complete() (Config, error) {
 	}
 	c.MaxFrame = max(cmp.Or(c.MaxFrame, DefaultMaxFrame), minFrame)
 	c.MaxReply = max(cmp.Or(c.MaxReply, DefaultMaxReply), minFrame)
-	if len(c.ACL) == 0 {
-		c.ACL = defaultACL(len(c.Auth) > 0 || c.SASL != nil)
-	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Dial == nil {
 		d := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}

@@ -39,6 +39,7 @@ var (
 	ErrClosed    = errors.New("session closed")
 	ErrSuspended = errors.New("session suspended")
 	ErrNoServer  = errors.New("no server reachable")
+	ErrTLS       = errors.New("TLS with the server failed") // a certificate was refused, or could not be read
 
 	// ErrReadOnly is the cause of a session's end when no server has a majority, or
 	// when one has a majority again.

@@ -53,12 +53,13 @@ type hosts struct {
 	rest    bool            // the latest was useless: wait before the next
 	silent  int             // handshakes in a row, for a new session, without an answer in time
 	hung    map[string]bool // servers that ended the latest handshake without an answer
+	bare    map[string]bool // servers whose latest attempt ended in ErrTLS
 	turns   map[string]int  // attempts at a server that failed: which address is next
 	first   int             // where the turns begin, so that load spreads
 }
 
 func newHosts(s *Session) *hosts {
-	h := &hosts{s: s, servers: serverOrder(&s.cfg), hung: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
+	h := &hosts{s: s, servers: serverOrder(&s.cfg), hung: make(map[string]bool), bare: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
 	h.settled = make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
@@ -247,7 +248,7 @@ func (h *hosts) open(ctx context.Context, server string, limit time.Duration) (n
 		return nil, fmt.Errorf("dial %s: %w", server, err)
 	}
 	if h.s.cfg.TLS != nil {
-		if conn, err = secure(ctx, conn, server, h.s.cfg.TLS); err != nil {
+		if conn, err = h.s.secure(ctx, conn, server); err != nil {
 			return nil, fmt.Errorf("tls %s: %w", server, err)
 		}
 	}
@@ -294,22 +295,65 @@ func (h *hosts) turn(server string) int {
 
 // secure makes conn a TLS connection. It reads the settings at every dial, and checks
 // the certificate against the configured name.
-func secure(ctx context.Context, conn net.Conn, server string, settings func() (*tls.Config, error)) (net.Conn, error) {
-	cfg, err := settings()
+func (s *Session) secure(ctx context.Context, conn net.Conn, server string) (net.Conn, error) {
+	cfg, err := s.cfg.TLS()
 	if err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrTLS, err)
 	}
 	cfg = cfg.Clone()
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(server)
 	}
+	cfg.GetClientCertificate = s.offer(cfg.Certificates, cfg.GetClientCertificate)
 	t := tls.Client(conn, cfg)
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, err
+		return nil, refusedTLS(err)
 	}
 	return t, nil
+}
+
+// refusedTLS makes an error match ErrTLS if we refuse the server's certificate, or if the
+// server refuses ours: with TLS 1.3 that shows in the first read. A server that does not
+// answer has refused nothing.
+func refusedTLS(err error) error {
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, record := errors.AsType[tls.RecordHeaderError](err)
+	op, ok := errors.AsType[*net.OpError](err)
+	if certificate || record || ok && op.Op == "remote error" {
+		return fmt.Errorf("%w: %w", ErrTLS, err)
+	}
+	return err
+}
+
+// noTLS notes whether TLS with a server failed. A new session ends when it failed with all
+// servers: another try needs another certificate.
+func (h *hosts) noTLS(server string, err error) {
+	h.mu.Lock()
+	h.bare[server] = errors.Is(err, ErrTLS)
+	all := !slices.ContainsFunc(h.servers, func(server string) bool { return !h.bare[server] })
+	h.mu.Unlock()
+	if all && h.s.ID() == 0 {
+		h.s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, err))
+	}
+}
+
+// offer returns a function that chooses the certificate for a server that asks for one, as
+// package tls does, and notes that the session has this identity.
+func (s *Session) offer(certs []tls.Certificate, choose func(*tls.CertificateRequestInfo) (*tls.Certificate, error)) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		cert, err := new(tls.Certificate), error(nil)
+		if choose != nil {
+			cert, err = choose(r)
+		} else if i := slices.IndexFunc(certs, func(c tls.Certificate) bool { return r.SupportsCertificate(&c) == nil }); i >= 0 {
+			cert = &certs[i]
+		}
+		if err == nil && len(cert.Certificate) > 0 {
+			s.cert.Store(true)
+		}
+		return cert, err
+	}
 }
 
 // gone reports whether the servers have lost the session but cannot say so. A server
@@ -374,5 +418,6 @@ func (s *Session) dialFailed(server string, err error) {
 	s.hosts.mu.Lock()
 	delete(s.hosts.hung, server)
 	s.hosts.mu.Unlock()
+	s.hosts.noTLS(server, err)
 	s.log.Debug("cannot reach a server", "server", server, "err", err)
 }

@@ -47,6 +47,7 @@ type Status struct {
 	Watches     int           // set and not fired
 	Resumed     bool          // the session is of a previous process
 	LastError   string        // of the latest connection that failed; empty: none
+	Refused     bool          // it failed because a server, or this process, refused the identity of the other
 	Warning     string        // a problem of the server, such as that it is too old
 	NotRenewed  string        // why the identity could not be renewed; the next connection may fail
 }
@@ -136,10 +137,13 @@ func (m *Manager) Status() Status {
 		st.State = Closed
 	}
 	if err != nil {
-		st.LastError = err.Error()
+		st.LastError, st.Refused = err.Error(), refused(err)
 	}
 	return st
 }
+
+// refused reports whether a server answered, and refused who we are.
+func refused(err error) bool { return errors.Is(err, ErrAuthFailed) || errors.Is(err, ErrTLS) }
 
 // publish wakes all callers that wait for a session. m.mu is held.
 func (m *Manager) publish() {
@@ -247,7 +251,7 @@ func (m *Manager) over(s *Session) time.Duration {
 	if errors.Is(m.lastErr, ErrExpired) && s.Connection() > 0 {
 		m.expirations++
 	}
-	if errors.Is(m.lastErr, ErrAuthFailed) {
+	if refused(m.lastErr) {
 		return maxBackoff
 	}
 	return 0

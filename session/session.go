@@ -36,6 +36,7 @@ type Session struct {
 	up       chan struct{}   // closed at the first connection
 	resumed  bool            // taken over from a previous process, or parked before
 	reader   atomic.Bool     // of a read-only server
+	cert     atomic.Bool     // a server asked for a client certificate, and got one
 	rebooted bool            // of a previous boot: taken over only to be closed
 	note     json.RawMessage // of the previous process
 	close    func() error    // what Close does
@@ -219,9 +220,6 @@ func (s *Session) Server() string {
 	defer s.mu.Unlock()
 	return s.server
 }
-
-// ACL returns the default ACL of created znodes.
-func (s *Session) ACL() []ACL { return slices.Clone(s.cfg.ACL) }
 
 // Zxid returns the latest zxid seen in a reply.
 func (s *Session) Zxid() int64 { return s.zxid.Load() }

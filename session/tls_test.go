@@ -3,8 +3,10 @@ package session
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -62,6 +64,98 @@ func TestReal_TLSWithHostNames(t *testing.T) {
 	}
 	if m.State() != Connecting {
 		t.Error("connected to a server that could not be verified")
+	}
+}
+
+// A client certificate is an identity, when the server asks for it.
+func TestReal_TLSDefaultACL(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "server.pem")
+	pair, pool := zktest.Certificate(t, file, "zk")
+	for auth, want := range map[string][]ACL{
+		"none": OpenACL(),
+		"need": {{PermRead, "world", "anyone"}, {PermAll, "x509", "CN=zk"}},
+	} {
+		srv := zktest.Start(t, zktest.Options{Secure: true, Settings: []string{
+			"ssl.keyStore.location=" + file, "ssl.trustStore.location=" + file + ".cert.pem", "ssl.clientAuth=" + auth,
+		}})
+		cfg := realConfig(strings.Replace(srv.SecureAddr(), "127.0.0.1", "localhost", 1))
+		cfg.TLS = func() (*tls.Config, error) {
+			return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+		}
+		s := dialReal(t, cfg)
+		if _, _, err := s.Create(soon(t), "/mine", nil, Persistent); err != nil {
+			t.Fatal(auth, err)
+		}
+		if acl, _, err := s.GetACL(soon(t), "/mine"); err != nil || !slices.Equal(acl, want) {
+			t.Errorf("clientAuth=%s: %v, %v; want %v", auth, acl, err, want)
+		}
+	}
+}
+
+// A refused certificate is not a dead server: Dial returns at once, on either side.
+func TestReal_TLSRefused(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "server.pem")
+	pair, pool := zktest.Certificate(t, file, "zk")
+	stranger, strangers := zktest.Certificate(t, filepath.Join(t.TempDir(), "other.pem"), "stranger")
+	srv := zktest.Start(t, zktest.Options{Secure: true, Settings: []string{
+		"ssl.keyStore.location=" + file, "ssl.trustStore.location=" + file + ".cert.pem", "ssl.clientAuth=need",
+	}})
+	for name, c := range map[string]*tls.Config{
+		"the server's": {RootCAs: strangers, Certificates: []tls.Certificate{pair}},
+		"its name":     {RootCAs: pool, Certificates: []tls.Certificate{pair}, ServerName: "elsewhere"},
+		"ours":         {RootCAs: pool, Certificates: []tls.Certificate{stranger}},
+		"none":         {RootCAs: pool},
+		"":             {RootCAs: pool, Certificates: []tls.Certificate{pair}},
+	} {
+		cfg := realConfig(strings.Replace(srv.SecureAddr(), "127.0.0.1", "localhost", 1))
+		cfg.TLS = func() (*tls.Config, error) { return c, nil }
+		s, err := Dial(soon(t), cfg)
+		if err == nil {
+			_ = s.Close()
+		}
+		if errors.Is(err, ErrTLS) != (name != "") || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s certificate is refused: %v", name, err)
+		}
+	}
+}
+
+// With TLS 1.3 a client learns in its first read that its certificate is refused.
+func TestTLS_RefusedInTheFirstRead(t *testing.T) {
+	t.Parallel()
+	pair, pool := zktest.Certificate(t, filepath.Join(t.TempDir(), "server.pem"), "zk")
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	defer func() { <-done }()
+	defer l.Close()
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			_ = conn.Close()
+		}
+	}()
+	good := realConfig(strings.Replace(l.Addr().String(), "127.0.0.1", "localhost", 1))
+	good.TLS = func() (*tls.Config, error) { return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, nil }
+	if _, err := Dial(soon(t), good); !errors.Is(err, ErrTLS) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	away := good // one of the servers is only down: it may be the one that accepts the certificate
+	away.Servers = append(away.Servers, "127.0.0.1:1")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := Dial(ctx, away); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a server that is down: %v", err)
 	}
 }
 

@@ -133,7 +133,8 @@ func TestConfig_Complete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := FormatACL(m.cfg.ACL[0]) + " " + FormatACL(m.cfg.ACL[1]); got != "world:anyone:r auth::cdrwa" {
+	acl := newSession(t.Context(), m.cfg).acl()
+	if got := FormatACL(acl[0]) + " " + FormatACL(acl[1]); got != "world:anyone:r auth::cdrwa" {
 		t.Errorf("acl %s", got)
 	}
 }

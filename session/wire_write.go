@@ -191,6 +191,10 @@ func (w *wire) fail(err error) {
 	if !ok {
 		return
 	}
+	if was == phaseAsking {
+		err = refusedTLS(err)
+		w.s.hosts.noTLS(w.server, fmt.Errorf("%s: %w", w.server, err))
+	}
 	w.s.lost(w, was, calls, err)
 	if w.readOnly.Load() { // a session of such a server ends with its connection
 		w.s.end(Closed, fmt.Errorf("%w: the connection to a read-only server ended: %w", ErrClosed, err))

@@ -90,7 +90,7 @@ func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mod
 
 func (s *Session) createArgs(path string, data []byte, acl []ACL, mode Mode) []any {
 	if len(acl) == 0 {
-		acl = s.cfg.ACL
+		acl = s.acl()
 	}
 	args := []any{full(s.cfg.Chroot, path), present(data), acl, mode.flags()}
 	if mode.TTL() > 0 {

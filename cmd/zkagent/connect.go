@@ -152,7 +152,7 @@ func (g *globals) reach(ctx context.Context, c session.Config, limit time.Durati
 	switch {
 	case err == nil:
 		return s, g.checkChroot(ctx, s, c)
-	case errors.Is(err, session.ErrAuthFailed), isSignal(context.Cause(ctx)):
+	case errors.Is(err, session.ErrAuthFailed), errors.Is(err, session.ErrTLS), isSignal(context.Cause(ctx)):
 		return nil, err
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {

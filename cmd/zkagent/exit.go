@@ -141,6 +141,7 @@ type class struct {
 }
 
 var classes = []class{
+	{session.ErrTLS, exitPermission, "check the tls block of the settings: the certificates, and the host names in servers"},
 	{session.ErrNoServer, exitUnavailable, "is ZooKeeper running at that address? \"zkagent doctor\" asks each server"},
 	{session.ErrAuthFailed, exitPermission, "check the auth block of the settings, or $ZKAGENT_AUTH"},
 	{session.ErrNoAuth, exitPermission, "give credentials by an auth block of the settings or $ZKAGENT_AUTH; \"zkagent zk whoami PATH\" shows your permissions"},

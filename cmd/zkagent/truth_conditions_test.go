@@ -461,6 +461,20 @@ template "late" {
 			end:   func(x *trials) { x.server.Start() },
 		},
 		{
+			code: "zookeeper-refused", offline: true,
+			begin: func(x *trials) {
+				x.again(func() {
+					x.server.RefuseWith(jute.OpAuth, jute.ErrCodeAuthFailed)
+					auth := "zookeeper {\n  auth \"digest\" { credential = \"a:b\" }"
+					x.settings(strings.Replace(fmt.Sprintf(everything, x.dir, x.addr, x.http, ""), "zookeeper {", auth, 1))
+				})
+			},
+			end: func(x *trials) {
+				x.again(func() { x.settings(fmt.Sprintf(everything, x.dir, x.addr, x.http, "")) })
+			},
+			others: []string{"last-known-good", "service-not-registered", "waiting-for-sources"},
+		},
+		{
 			code: "last-known-good", offline: true,
 			begin:  func(x *trials) { x.again(x.server.Stop) },
 			end:    func(x *trials) { x.server.Start() },

@@ -442,8 +442,8 @@ func (x *truth) advice(faults []string) {
 		}
 		tries := args[0] == "render" || args[0] == "doctor" || args[0] == "hooks"
 		finds := args[0] == "validate" && slices.Contains(faults, "settings-invalid")
-		away := slices.ContainsFunc([]string{"zookeeper-unreachable", "last-known-good", "last-good-damaged"}, func(code string) bool { return slices.Contains(faults, code) })
-		if code, out := x.run(args...); code != 0 && (!tries || code != exitFailed) && (!finds || code != exitConfig) && (!away || code != exitUnavailable) {
+		away := slices.ContainsFunc([]string{"zookeeper-unreachable", "zookeeper-refused", "last-known-good", "last-good-damaged"}, func(code string) bool { return slices.Contains(faults, code) })
+		if code, out := x.run(args...); code != 0 && (!tries || code != exitFailed) && (!finds || code != exitConfig) && (!away || code != exitUnavailable && code != exitPermission) {
 			x.t.Errorf("with the faults %v a view prints %q, which ends with %d: %s", faults, m[1], code, out)
 		}
 	}

@@ -272,6 +272,12 @@ var (
 		Use:     "The data of that server, which may be old. The agent registers nothing and does not lead, and leader-only hooks do not run. Members stay if the majority comes back within their session timeout.",
 		Do:      "Bring the quorum back. The agent continues by itself.",
 	})
+	ZooKeeperRefused = define(&Kind{
+		Code:    "zookeeper-refused",
+		Meaning: "A server of the ensemble answers, but refuses the identity or the certificate of the agent, or the agent refuses its certificate. The text names the reason.",
+		Use:     "All files and the last view. Members stay for the session timeout.",
+		Do:      "Correct the `auth` or the `tls` block of the settings, or the users and certificates of the servers. The agent tries again every 3 s.",
+	})
 	ZooKeeperUnreachable = define(&Kind{
 		Code:    "zookeeper-unreachable",
 		Meaning: "No server of the ensemble answers. The text names the latest reason.",

@@ -179,7 +179,7 @@ func (d *doctor) agent(ctx context.Context) {
 
 // causes are the checks whose failure is the cause of a condition of the agent.
 var causes = map[string][]string{
-	"zookeeper-unreachable": {"server"}, "waiting-for-sources": {"server"}, "dns-not-listening": {"dns"}, "state-dir": {"state"},
+	"zookeeper-unreachable": {"server"}, "zookeeper-refused": {"server"}, "waiting-for-sources": {"server"}, "dns-not-listening": {"dns"}, "state-dir": {"state"},
 	"template-failed": {"file", "check", "reload"}, "files-stuck": {"file"}, "reload-failed": {"reload"}, "reload-pending": {"reload"}, "hook-failed": {"hook"},
 }
 
