@@ -127,7 +127,7 @@ func (s *sites) nothingHasChanged(t *testing.T) {
 	if hosts := s.log.hosts("slow"); !slices.Equal(hosts, []string{slowHost}) {
 		t.Errorf("%v reloaded, want %s alone", hosts, slowHost)
 	}
-	for _, args := range [][]string{{"rollout", "status", site}, {"rollout", "rollback", site}, {"rollout", "abort", site}} {
+	for _, args := range [][]string{{"rollout", "status", site}, {"rollout", "undo", site}, {"rollout", "abort", site}} {
 		if out, code := command(t, nil, append(args, "--zk", s.zk, "--timeout", "2s")...); code != 69 {
 			t.Errorf("%v without a quorum: exit %d, want 69:\n%s", args, code, out)
 		}

@@ -194,7 +194,7 @@ func (s *sites) rollOut(t *testing.T, word string, flags ...string) (string, int
 func (s *sites) rollBack(t *testing.T, word string) {
 	t.Helper()
 	began := time.Now()
-	if out, code := command(t, nil, "rollout", "rollback", site, "--zk", s.zk, "--vote-timeout", "80s"); code != 0 {
+	if out, code := command(t, nil, "rollout", "undo", site, "--zk", s.zk, "--vote-timeout", "80s"); code != 0 {
 		t.Fatalf("rollback: exit %d:\n%s", code, out)
 	}
 	t.Logf("the rollback of %d hosts took %s", len(s.agents), time.Since(began).Round(time.Millisecond))

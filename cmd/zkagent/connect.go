@@ -218,7 +218,7 @@ const oneShot = 30 * time.Second
 var waits = []string{
 	"run", "dev", "events", "hooks run", "reload", "leave", "upgrade", "lock", "elect", "barrier", "queue", "txn", "watch", "haproxy",
 	"config publish", "config edit", "config rollback", "config import", "config export", "config convert", "config gc", "config plan",
-	"rollout watch", "rollout retry", "rollout undo",
+	"rollout watch", "rollout retry", "rollout undo", "rollout rollback",
 }
 
 // waitsForOthers reports whether the command is one of waits, or below one.

@@ -466,7 +466,8 @@ func (w *hostileWorld) shown(args ...string) terminals {
 		ends = append(ends, func() string { _ = slave.Close(); defer master.Close(); return <-text })
 		return slave
 	}
-	change := time.AfterFunc(50*time.Millisecond, func() { _ = w.srv.Create(fmt.Sprint("/services/web/later", w.r.Uint64()), nil) }) // for "watch --once"
+	later := fmt.Sprint("/services/web/later", w.r.Uint64())
+	change := time.AfterFunc(50*time.Millisecond, func() { _ = w.srv.Create(later, nil) }) // for "watch --once"
 	defer change.Stop()
 	out, talk := io.Writer(stream()), stream()
 	if args[0] == "-o" && args[1] == "yaml" {

@@ -100,6 +100,7 @@ func newReloadCommand(g *globals) *cobra.Command {
 			return err
 		},
 	}
+	alreadySo(c, "wait")
 	c.Flags().StringVar(&halted, "clear-halt", "", "only lift the halt of this template's rolling reload, on all hosts; do not load the settings")
 	return c
 }

@@ -57,6 +57,7 @@ when rendering failed.`,
 	f.BoolVar(&o.stdout, "stdout", false, "print the rendered files, and write nothing")
 	f.BoolVar(&o.lastGood, "last-good", false, "use the data that the agent saved last, instead of asking ZooKeeper")
 	f.StringVar(&o.data, "data", "", "use the data of this YAML or JSON file, instead of asking ZooKeeper")
+	alreadySo(c, "once", "live")
 	return c
 }
 

@@ -33,7 +33,7 @@ func newRolloutCommand(g *globals) *cobra.Command {
 		newRolloutControlCommand(g, "pause", "Pause a rollout: no further host starts", fleet.Pause),
 		newRolloutControlCommand(g, "resume", "Continue a paused rollout", fleet.Resume),
 		newRolloutControlCommand(g, "abort", "Stop a rollout: before the decision no host has changed, after it the rollout halts", fleet.Abort),
-		newRolloutRetryCommand(g), newRolloutUndoCommand(g), newRolloutListCommand(g),
+		newRolloutRetryCommand(g), newRolloutUndoCommand(g), oldName(newRolloutUndoCommand(g), "rollback"), newRolloutListCommand(g),
 	)
 }
 
@@ -283,6 +283,19 @@ func newRolloutUndoCommand(g *globals) *cobra.Command {
 		if err := f.Value.Set(value); err != nil {
 			panic(err) // the values are ours
 		}
+	}
+	return c
+}
+
+// oldName gives a command a name that it had before. The command prints its current
+// name on stderr.
+func oldName(c *cobra.Command, name string) *cobra.Command {
+	today, arguments, _ := strings.Cut(c.Use, " ")
+	c.Use, c.Hidden = name+" "+arguments, true
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		c.PrintErrf("the name of %q is %q\n", c.CommandPath(), c.Parent().CommandPath()+" "+today)
+		return run(c, args)
 	}
 	return c
 }

@@ -276,6 +276,14 @@ func newManCommand(g *globals) *cobra.Command {
 	return c
 }
 
+// alreadySo adds hidden flags for scripts that ask for what the command always does.
+func alreadySo(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		c.Flags().Bool(name, true, "always so")
+		must(c.Flags().MarkHidden(name))
+	}
+}
+
 // manExit is the section of the exit codes, in Markdown.
 func manExit() string {
 	var b strings.Builder
