@@ -18,7 +18,8 @@ import (
 const allBudget = 4
 
 // Seeds runs fn for one seed after another until the programs have taken budget of
-// processor time, or four times as much in a complete run (see [All]). One runs in any
+// processor time, or four times as much in a complete run (see [All]). Programs that
+// wait for real processes end after ten times their budget by the clock. One runs in any
 // case. The first seed changes with the day, so that coverage grows from day to day.
 // Each program is a subtest with the name SEED=n. One that fails prints the command
 // that repeats it.
@@ -40,8 +41,10 @@ func Seeds(t *testing.T, budget time.Duration, fn func(t *testing.T, seed uint64
 	all := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(all)
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	seed, began := first, processorTime()
-	more := func() bool { return count != unlimited || seed == first || processorTime()-began < budget }
+	seed, began, start := first, processorTime(), time.Now()
+	more := func() bool {
+		return count != unlimited || seed == first || processorTime()-began < budget && time.Since(start) < 10*budget
+	}
 	for ; seed-first < count && more(); seed++ {
 		processors := 1
 		if seed%4 == 0 {
