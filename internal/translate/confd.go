@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -191,7 +192,8 @@ func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) ([]to
 		return nil, problem
 	}
 	end := argument(out, arg)
-	head := append(slices.Clone(out[:i]), token{c.before + c.fn + " ", 'o'})
+	before := strings.ReplaceAll(c.before, "REF", joined(out[arg:end]))
+	head := append(slices.Clone(out[:i]), token{before + c.fn + " ", 'o'})
 	if c.before == "" {
 		head[i] = token{c.fn, 'w'}
 		head = append(head, token{" ", 'b'})
@@ -217,6 +219,10 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		call += "/*"
 	} else if name == "getv" && hasSecond(list, arg) {
 		call += " with default"
+	}
+	if s, ok := literal(list, arg); ok && call == "getv with default" && s != path.Clean("/"+s) { // there is no such key
+		second := next(list, arg)
+		return slices.Concat(list[:i], list[second:]), ""
 	}
 	if special, ok := confdSpecial[name]; ok {
 		if out, problem := special(w, list, i, arg); out != nil || problem != "" {
@@ -251,11 +257,20 @@ var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) ([]tok
 		if !ok {
 			return nil, "get of a name that is computed: use getv"
 		}
-		return w.keyed(list, i, arg, "get", keyCall{"(dict \"Key\" " + quoteGo("/"+strings.Trim(s, "/")) + " \"Value\" (", "key", "))", true, noPattern})
+		pair, value := quoteGo("/"+strings.Trim(s, "/")), keyCall{"", "key", "))", true, noPattern}
+		if w.remco {
+			pair, value.fn, value.after = "(ternary "+pair+` "" (keyExists REF))`, "keyOrAbsent", ` ""))`
+		}
+		value.before = `(dict "Key" ` + pair + ` "Value" (`
+		return w.keyed(list, i, arg, "get", value)
 	},
 	"ls": func(w *rewriter, list []token, i, arg int) ([]token, string) {
+		s, ok := literal(list, arg)
+		if ok && s == "/" { // which does not list directories there
+			return w.keyed(list, i, arg, "ls", keyCall{"(keys (explode (", "ls", ")))", false, noPattern})
+		}
 		out, problem := w.rename(slices.Clone(list), arg, "ls", false, noPattern)
-		if s, ok := literal(list, arg); problem != "" || ok && !deep(w.prefix, s) {
+		if w.remco || problem != "" || ok && !deep(w.prefix, s) {
 			return nil, ""
 		}
 		end := argument(out, arg)

@@ -364,6 +364,8 @@ const ctStatus = `(get (dict "up" "passing" "down" "critical" "draining" "mainte
 func ctFields(w *rewriter, of shape, base, path string, list []token) (string, string) {
 	name, rest, deep := strings.Cut(path, ".")
 	switch {
+	case of.kind == pair && path == "Path" && w.prefix != "":
+		return "(trimPrefix " + quoteGo(w.result.rootKeys()+"/") + " " + base + ".Path)", ""
 	case of.kind == passed && w.listed && slices.Contains([]string{"Address", "NodeAddress", "Name", "Tags", "Status", "ServiceMeta", "NodeMeta", "Node"}, name):
 		return "", "whether ." + name + " in a defined template is of a member cannot be seen"
 	case !of.structure(), of.kind == pair && slices.Contains([]string{"Path", "Key", "Value"}, path), of.kind == service && path == "Name":

@@ -34,6 +34,9 @@ type trialMember struct {
 
 // pieces are constructs of templates. In them KEY, DIR, SVC and TAG stand for random names.
 var pieces = []string{
+	`{{ scratch.Set "p" (print "app/" "") }}{{ keyOrDefault (print (scratch.Get "p") "name") "none" }}`, `{{ range tree (keyOrDefault "app/none" "app") }}{{ .Path }}={{ .Key }} {{ key .Path }}{{ end }}`, `{{ key (printf "%s/%s" (keyOrDefault "app/none" "app") "name") }}`,
+	`{{ range ls (print "/" (keyOrDefault "app/none" "app")) }}{{ .Path }} {{ .Key }};{{ end }}{{ range $k, $v := tree (print (keyOrDefault "app/none" "app") "/") | byKey }}{{ $k }}{{ range $n, $p := $v }}{{ $n }}{{ $p.Path }}{{ end }}{{ end }}`,
+	`{{ scratch.Set "p" "app" }}{{ range loop 2 }}{{ keyOrDefault (print (scratch.Get "p") "/name") "none" }}{{ scratch.Set "p" "other" }}{{ end }}`,
 	`{{ key "KEY" }}`, `{{ keyOrDefault "KEY" "d" }}`, `{{ if keyExists "KEY" }}y{{ else }}n{{ end }}`, `{{ with key "KEY" }}<{{ . }}>{{ end }}`,
 	`{{ range ls "DIR" }}{{ .Key }}={{ .Value }};{{ end }}`, `{{ range tree "DIR" }}{{ .Path }}:{{ .Key }} {{ end }}`,
 	`{{ range $i, $p := ls "DIR" }}{{ if $i }},{{ end }}{{ $p.Key }}{{ else }}none{{ end }}`, `{{ len (ls "DIR") }}`,
@@ -125,7 +128,7 @@ func (t trial) fixture(tb testing.TB, configs, asked map[string]string) *corpus 
 		for key, value := range t.Keys {
 			if rest, ok := strings.CutPrefix("/"+key, strings.TrimSuffix(path, "/")+"/"); ok {
 				trees[name][rest] = value
-			} else if path == rootPath && !strings.Contains(key, "/") {
+			} else if path == rootPath {
 				trees[name][key] = value
 			}
 		}
@@ -219,7 +222,7 @@ var originals = map[string]struct {
 }{
 	"consul-template": {modules: []string{"github.com/hashicorp/consul-template@v0.41.0"}},
 	// The engine of remco is a copy of pongo2, with the options that pongo2 has since.
-	"remco": {modules: []string{"github.com/flosch/pongo2/v6@v6.0.0", "github.com/kelseyhightower/memkv@v0.1.1", "gopkg.in/yaml.v3@v3.0.1", "sigs.k8s.io/yaml@v1.6.0"}},
+	"remco": {modules: []string{"github.com/flosch/pongo2/v6@v6.0.0", "gopkg.in/yaml.v3@v3.0.1", "sigs.k8s.io/yaml@v1.6.0"}},
 	// confd has no go.mod, and no exported list of its functions; its backends do not build any more.
 	"confd": {changed: "github.com/kelseyhightower/confd@v0.16.0", files: map[string]string{
 		"go.mod": `module github.com/kelseyhightower/confd

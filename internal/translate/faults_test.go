@@ -48,6 +48,32 @@ func TestConfd_PrefixesWithTheSameName(t *testing.T) {
 	}
 }
 
+// The prefix and the keys of remco's backends count, whatever store they are of, and those
+// of default_backends for a resource that names none.
+func TestRemco_Backends(t *testing.T) {
+	read := func(string) ([]byte, error) { return []byte(`{{ getv("/app/name") }}`), nil }
+	resource := func(name, backend string) string {
+		return fmt.Sprintf("[[resource]]\nname = %q\n[[resource.template]]\nsrc = \"t\"\ndst = \"/%s\"\n%s\n", name, name, backend)
+	}
+	text := "retries = 0\n[default_backends.env]\nkeys = [\"/app\"]\n" +
+		resource("a", "[resource.backend.etcd]\nprefix = \"/prod/app\"") + resource("b", "[resource.backend.etcd]\nprefix = \"/staging/app\"") + resource("c", "")
+	r, err := Remco(nil, "r.toml", []byte(text), read)
+	if err != nil || r.Lost() > 0 || len(r.templates) != 3 {
+		t.Fatalf("%v, %q", err, r.Notes())
+	}
+	for i, path := range []string{"/prod/app", "/staging/app", "/app"} {
+		name, _ := r.config(path)
+		if !strings.Contains(r.templates[i].Text, `"`+name+"/") {
+			t.Errorf("%s is config %s: got %s", path, name, r.templates[i].Text)
+		}
+	}
+	for _, wrong := range []string{"[resource.backend.etcd]\nprefix = \"/a\"\n[resource.backend.env]", "[resource.backend.etcd]\nkeys = [\"/other\"]"} {
+		if r, err := Remco(nil, "r.toml", []byte(resource("a", wrong)), read); err != nil || r.Lost() == 0 {
+			t.Errorf("%s: %v, not refused", wrong, err)
+		}
+	}
+}
+
 // Two ensembles never become one list of servers.
 func TestTwoEnsembles(t *testing.T) {
 	r, err := Nerve(nil, "n.json", []byte(`{"instance_id":"i","services":{"a":{"host":"h","port":1,"zk_hosts":["z1:2181","z2:2181"]},"b":{"host":"h","port":2,"zk_hosts":["z2:2181","z1:2181"]}}}`))
@@ -196,12 +222,16 @@ func TestRemco_AsPongo2Prints(t *testing.T) {
 	c := readCorpus(t, "remco")
 	for text, want := range map[string]string{
 		"a\n{% if true1 %}": "", // no such variable: refused
-		"{% if exists(\"/app/name\") %}\n  x\n  {% endif %}\ny\n":                        "  x\ny\n",
-		"{% for v in getvs(\"/app/hosts/*\") %}\n- {{ v }}\n{% endfor %}\nend":           "- 10.0.0.1:80\n- 10.0.0.2:80\nend",
-		"server {% for n in ls(\"/app/hosts\") %}{{ n }} {% endfor %}{# c #}\nz":         "serverabz",
-		"{% if exists(\"/app/name\") -%}\n  a\n{%- endif %}\nb":                          "ab",
-		"{% set j = getv(\"/app/cfg\") | parseJSON %}\n{{ j.k }}\n":                      "v\n",
-		"{% set j = \"[1,2.5,true]\" | parseJSON %}{% for x in j %}{{ x }} {% endfor %}": "1.0000002.500000True",
+		"{% if exists(\"/app/name\") %}\n  x\n  {% endif %}\ny\n":                                                                                               "  x\ny\n",
+		"{% for v in getvs(\"/app/hosts/*\") %}\n- {{ v }}\n{% endfor %}\nend":                                                                                  "- 10.0.0.1:80\n- 10.0.0.2:80\nend",
+		"server {% for n in ls(\"/app/hosts\") %}{{ n }} {% endfor %}{# c #}\nz":                                                                                "serverabz",
+		"{% if exists(\"/app/name\") -%}\n  a\n{%- endif %}\nb":                                                                                                 "ab",
+		"{{ getv(\"/app/none\") }}<{% for n in ls(\"/app/name\") %}{{ n }}{% endfor %}{% with get(\"/app/none\") as p %}{{ p.Key }}{{ p.Value }}{% endwith %}>": "<>",
+		"{{ getv(\"app/name\", \"d\") }}{{ getvs(\"/app/none/*\") | toJSON }}{% with get(\"/app/port\") as p %}{{ p.Key }}{{ p.Value }}{% endwith %}":           "dnull/app/port80",
+		"{% for n in ls(\"/\") %}{{ n }}{% endfor %}":                                                                                                           "", // remco finds nothing there: refused
+		"{% set x = \"1\" %}{% macro m() %}{{ x }}{% endmacro %}{% for n in ls(\"/app/hosts\") %}{% set x = n %}{{ x }}{{ m() }}{% endfor %}{{ x }}":            "a1b11",
+		"{% set j = getv(\"/app/cfg\") | parseJSON %}\n{{ j.k }}\n":                                                                                             "v\n",
+		"{% set j = \"[1,2.5,true]\" | parseJSON %}{% for x in j %}{{ x }} {% endfor %}":                                                                        "1.0000002.500000True",
 	} {
 		k := corpusCase{Template: text}
 		r, err := translateCase("remco", k)

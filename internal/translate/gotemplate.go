@@ -17,6 +17,7 @@ type dialect struct {
 	prefix      string         // of all keys
 	keys        []string       // below which the original reads; empty: everywhere
 	keyIsPath   bool           // the key of a pair is its whole path
+	remco       bool           // its store: what is absent is empty, and a key is not listed below itself
 	lists       *regexp.Regexp // finds calls that give members or pairs
 	// call translates the call of a function at list[i]; it may change the
 	// tokens, and returns what cannot be translated.
@@ -32,14 +33,15 @@ type rewriter struct {
 
 	result  *Result
 	tmpl    *Template
-	scopes  []scope          // of the open blocks; the first is that of the template
-	calls   map[string]shape // what defined templates are called with
-	scratch map[string]shape // what is in the scratchpad
-	listed  bool             // it lists members or pairs somewhere
-	fields  map[string]bool  // ID, Node: which of them it uses
-	at      string           // where the action is that is translated
-	before  []string         // actions that have to stand before it
-	count   int              // of names that are made
+	scopes  []scope           // of the open blocks; the first is that of the template
+	calls   map[string]shape  // what defined templates are called with
+	scratch map[string]shape  // what is in the scratchpad
+	texts   map[string]string // the expressions of what is there that is set once
+	listed  bool              // it lists members or pairs somewhere
+	fields  map[string]bool   // ID, Node: which of them it uses
+	at      string            // where the action is that is translated
+	before  []string          // actions that have to stand before it
+	count   int               // of names that are made
 }
 
 // scope is what is known in a block.
@@ -78,15 +80,37 @@ var keywords = []string{"if", "else", "end", "range", "with", "define", "block",
 // translateText translates the text of a template. It goes over it twice: what
 // defined templates are called with is known when all has been seen.
 func (r *Result) translateText(t *Template, text string, d dialect) {
-	w := newRewriter(r, d)
-	w.listed = d.lists.MatchString(text)
-	w.text(text)
-	w.tmpl = t
-	t.Text = w.text(text)
+	r.translateBest(t, d, func(t *Template, d dialect) {
+		w := newRewriter(r, d)
+		w.listed = d.lists.MatchString(text)
+		w.text(text)
+		w.tmpl = t
+		t.Text = w.text(text)
+	})
+}
+
+// translateBest translates a template with a config for each first element of a key; or,
+// where that loses something that one config of all keys does not lose, with that.
+func (r *Result) translateBest(t *Template, d dialect, translate func(*Template, dialect)) {
+	lost := func(d dialect) int {
+		notes, configs := r.notes, maps.Clone(r.configs)
+		defer func() { r.notes, r.configs = notes, configs }()
+		try := Template{source: t.source}
+		translate(&try, d)
+		return try.lost
+	}
+	if least := lost(d); d.prefix == "" && least > 0 {
+		all := d
+		if all.prefix = rootPath; lost(all) < least {
+			d = all
+			t.note("it asks for keys whose first element is computed: put all keys that it may ask for below %s", rootPath)
+		}
+	}
+	translate(t, d)
 }
 
 func newRewriter(r *Result, d dialect) *rewriter {
-	return &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, scratch: map[string]shape{}, fields: map[string]bool{}}
+	return &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, scratch: map[string]shape{}, texts: map[string]string{}, fields: map[string]bool{}}
 }
 
 // text translates all actions.
@@ -347,8 +371,11 @@ func (w *rewriter) variable(name string, sh shape, action string) {
 			return of == name || slices.ContainsFunc(list, func(t token) bool { return bare(t.text) == name })
 		})
 	}
-	if m != nil && !strings.Contains(m[2], name) {
-		w.now().defs[name] = tokens(m[2])
+	if m == nil {
+		return
+	}
+	if def := tokens(m[2]); !slices.ContainsFunc(def, func(t token) bool { return bare(t.text) == name }) {
+		w.now().defs[name] = def
 	}
 }
 

@@ -18,8 +18,10 @@ func (w *rewriter) rename(list []token, arg int, what string, single bool, chang
 		if s, ok = change(s); !ok {
 			return nil, what + " of this pattern"
 		}
-		if clean := path.Clean("/" + s); w.keyIsPath && s != "" && s != clean && (single || s != clean+"/" && s != "/") {
-			return nil, what + " of " + quoteGo(s) + ": keys of confd begin with a slash and do not end with one, so it finds nothing there"
+		clean := path.Clean("/" + s)
+		listing := w.keyIsPath && strings.HasPrefix(what, "ls")
+		if listing && (s == "" || clean == "/" && (w.remco || what == "lsdir")) || w.keyIsPath && s != "" && s != clean && (!listing || s != clean+"/") {
+			return nil, what + " of " + quoteGo(s) + ": keys begin with a slash and do not end with one, so it finds nothing there"
 		}
 		if !below(w.keys, s) {
 			return nil, what + " of " + quoteGo(s) + ", which is not below the keys of the resource: confd does not read it"
@@ -92,7 +94,11 @@ func (w *rewriter) renameComputed(list []token, arg int, what string, change fun
 		return list, problem
 	}
 	ref, problem := w.result.configOf(w.prefix, "", false)
-	inside := slices.Concat(tokens("(print "+quoteGo(ref)+" "), list[arg:end], []token{{")", 'o'}})
+	before, after := "(print "+quoteGo(ref)+" ", ")"
+	if !w.keyIsPath { // keys of Consul do not begin with a slash
+		before, after = "(print "+quoteGo(ref+"/")+" (trimPrefix \"/\" ", "))"
+	}
+	inside := slices.Concat(tokens(before), list[arg:end], tokens(after))
 	return slices.Concat(list[:arg], inside, list[end:]), problem
 }
 
@@ -135,6 +141,8 @@ func (w *rewriter) head(list []token) (string, bool) {
 			b.WriteString(part)
 		}
 		return b.String(), true
+	case args[0][0].text == "scratch.Get" && ok:
+		return w.head(tokens(w.texts[format]))
 	case args[0][0].text == "print":
 		for _, a := range args[1:] {
 			s, whole := w.head(a)

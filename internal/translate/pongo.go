@@ -41,8 +41,10 @@ type variable struct {
 	kind valueKind
 }
 
-// macro is a piece of a template with arguments.
+// macro is a piece of a template with arguments. It sees the variables of the place where
+// it is written.
 type macro struct {
+	scope    map[string]variable
 	args     []string
 	defaults map[string]string
 	body     []node
@@ -64,23 +66,26 @@ type pongo struct {
 
 // remcoText goes over a template until it knows of what kind each variable is.
 func remcoText(r *Result, t *Template, source string, d dialect, read ReadFunc) {
-	kinds := map[string]valueKind{}
-	calls := map[string]shape{}
-	for final := false; ; {
-		before := maps.Clone(kinds)
-		w := newRewriter(r, d)
-		w.tmpl.source, w.calls, w.listed = t.source, calls, true
-		if final {
-			w.tmpl = t
+	d.remco = true
+	r.translateBest(t, d, func(t *Template, d dialect) {
+		kinds := map[string]valueKind{}
+		calls := map[string]shape{}
+		for final := false; ; {
+			before := maps.Clone(kinds)
+			w := newRewriter(r, d)
+			w.tmpl.source, w.calls, w.listed = t.source, calls, true
+			if final {
+				w.tmpl = t
+			}
+			p := &pongo{rewriter: w, read: read, scope: map[string]variable{}, kinds: kinds, macros: map[string]macro{}}
+			p.nodes(p.parsed(source))
+			if final {
+				t.Text = p.out.String()
+				return
+			}
+			final = maps.Equal(before, kinds)
 		}
-		p := &pongo{rewriter: w, read: read, scope: map[string]variable{}, kinds: kinds, macros: map[string]macro{}}
-		p.nodes(p.parsed(source))
-		if final {
-			t.Text = p.out.String()
-			return
-		}
-		final = maps.Equal(before, kinds)
-	}
+	})
 }
 
 // parsed splits a template into its pieces.

@@ -74,7 +74,7 @@ var pongoFilters = map[string][]conversion{
 	"ljust": {{"s", ofText, `printf "%-ARGs" IN`}}, "rjust": {{"s", ofText, `printf "%ARGs" IN`}}, "urlencode": {{"s", ofText, "urlquery IN"}},
 	"safe": {{"snfbd", 0, "IN"}}, "divisibleby": {{"n", ofBool, "eq 0 (modulo ARG IN)"}},
 	"index": {{"l", ofText, "index IN ARG"}, {"d", ofData, "index IN ARG"}}, "mapValue": {{"d", ofData, "index IN ARG"}},
-	"toJSON": {{"snfbdlm", ofText, "toJSON IN"}}, "sortByLength": {{"lP", 0, "sortByLength IN"}},
+	"toJSON": {{"snfbdm", ofText, "toJSON IN"}, {"l", ofText, `ternary "null" (toJSON IN) (empty IN)`}}, "sortByLength": {{"lP", 0, "sortByLength IN"}},
 }
 
 var pongoFunctions = map[string]conversion{
@@ -401,6 +401,9 @@ func (p *pongo) call(name string, args []value) value {
 			refuse("the argument %d of %s", i+1, name)
 		}
 		words = append(words, paren(a.code))
+	}
+	if name == "getv" && len(args) == 1 {
+		words = append(words, `""`)
 	}
 	return value{strings.Join(words, " "), f.gives}
 }

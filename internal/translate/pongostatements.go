@@ -104,6 +104,8 @@ func (p *pongo) expand(m macro, args []value) {
 	if p.depth++; p.depth > 10 || len(args) > len(m.args) {
 		refuse("a macro that calls itself, or too many arguments")
 	}
+	here := p.scope
+	p.scope = maps.Clone(m.scope)
 	p.inScope(m.body, func() {
 		for i, name := range m.args {
 			text, ok := m.defaults[name]
@@ -118,6 +120,7 @@ func (p *pongo) expand(m macro, args []value) {
 		}
 		p.nodes(m.body)
 	})
+	p.scope = here
 	p.depth--
 }
 
@@ -151,7 +154,7 @@ func (p *pongo) block(n node, word string, e *expression, body []node) {
 
 func (p *pongo) declareMacro(e *expression, body []node) {
 	name := e.must()
-	m := macro{defaults: map[string]string{}, body: body}
+	m := macro{scope: maps.Clone(p.scope), defaults: map[string]string{}, body: body}
 	e.must("(")
 	for e.take(")") == "" {
 		arg := e.must()

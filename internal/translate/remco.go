@@ -17,6 +17,9 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	if err != nil {
 		return nil, err
 	}
+	if b := first(m["default_backends"]); b != nil {
+		r.backends = b
+	}
 	list := blocks(m["resource"])
 	if len(list) == 0 && m["template"] != nil {
 		list = []map[string]any{m} // a file of the directory of resources
@@ -26,7 +29,7 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	}
 	for _, key := range sorted(m) {
 		switch key {
-		case "resource", "template", "backend", "backends", "exec", "log_level", "log_format", "pid_file", "name", "start_cmd", "reload_cmd":
+		case "resource", "template", "backend", "backends", "exec", "log_level", "log_format", "pid_file", "name", "start_cmd", "reload_cmd", "default_backends", "retries":
 		case "include_dir":
 			r.note("resources in %s are imported one by one, or by naming the directory", text(m[key]))
 		default:
@@ -38,24 +41,22 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 
 // resource translates one resource.
 func (r *Result) resource(m map[string]any, read ReadFunc) {
-	prefix, keys := "", []string(nil)
-	backends := first(m["backend"])
-	if backends == nil {
-		backends = first(m["backends"])
-	}
-	for _, kind := range sorted(backends) {
+	prefix, keys, name := "", []string(nil), text(m["name"])
+	backends := first(cmp.Or(m["backend"], m["backends"], any(r.backends)))
+	for i, kind := range sorted(backends) {
 		b := first(backends[kind])
-		switch {
-		case b == nil:
-		case kind == "zookeeper":
-			r.ensemble("resource "+text(m["name"]), texts(b["nodes"]))
-			prefix, keys = text(b["prefix"]), texts(b["keys"])
-		default:
+		if kind == "zookeeper" {
+			r.ensemble("resource "+name, texts(b["nodes"]))
+		} else {
 			r.stored(kind)
 		}
+		if i > 0 && cleanPrefix(prefix) != cleanPrefix(text(b["prefix"])) {
+			r.miss("the backends of resource %s have two prefixes: write them into one, and put the keys of both below it", name)
+		}
+		prefix, keys = text(b["prefix"]), append(keys, texts(b["keys"])...)
 	}
 	if m["reload_cmd"] != nil {
-		r.miss("reload_cmd of resource %s runs once for all of its templates: write it as reload of one template, or as a hook", text(m["name"]))
+		r.miss("reload_cmd of resource %s runs once for all of its templates: write it as reload of one template, or as a hook", name)
 	}
 	for _, t := range blocks(m["template"]) {
 		r.file(t, prefix, keys, read, func(src string) string { return src }, remcoText)

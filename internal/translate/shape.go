@@ -179,6 +179,11 @@ func (w *rewriter) scratched(method string, args []shape, words [][]token) (shap
 		return have, ""
 	}
 	put := args[len(args)-1]
+	if def := joined(words[len(words)-1]); len(w.scopes) > 1 || strings.Contains(def, "$") || w.texts[name] != "" && w.texts[name] != def {
+		w.texts[name] = "nil" // not known
+	} else {
+		w.texts[name] = def
+	}
 	if put.structure() && !literally {
 		return shape{}, put.kind.String() + " under a name of scratch that is computed"
 	}

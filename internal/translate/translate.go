@@ -32,6 +32,7 @@ type Result struct {
 	computed  map[string]string // names of services that are computed, by what they are here
 	layout    string            // of the configs
 	prefixed  bool              // a resource has a prefix of its own
+	backends  map[string]any    // remco's, of the resources that name none
 	set       bool              // there is a set of groups: all services
 	onEmpty   map[string]string // of groups, by name
 	others    []other           // blocks that are neither groups nor templates

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"reflect"
@@ -15,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/flosch/pongo2/v6"
-	"github.com/kelseyhightower/memkv"
 	gopkgyaml "gopkg.in/yaml.v3"
 	"sigs.k8s.io/yaml"
 )
@@ -52,9 +52,9 @@ func render(t trial) (text string, err error) {
 			err = fmt.Errorf("%v", p)
 		}
 	}()
-	store := memkv.New()
+	s := store{}
 	for key, value := range t.Keys {
-		store.Set(path.Join("/", strings.TrimPrefix("/"+key, t.Prefix)), value)
+		s[path.Join("/", strings.TrimPrefix("/"+key, t.Prefix))] = value
 	}
 	set := pongo2.NewSet("local", pongo2.MustNewLocalFileSystemLoader(""))
 	set.Options = &pongo2.Options{TrimBlocks: true, LStripBlocks: true}
@@ -71,11 +71,66 @@ func render(t trial) (text string, err error) {
 		},
 		"contains": strings.Contains, "replace": strings.Replace, "printf": fmt.Sprintf,
 		"createMap": func() theMap { return theMap{} }, "createSet": func() theSet { return theSet{} },
-	}
-	for name, fn := range store.FuncMap {
-		ctx[name] = fn
+		"exists": func(key string) bool { _, ok := s[key]; return ok },
+		"get":    s.get, "gets": s.gets, "getv": s.getv, "getvs": s.getvs,
+		"ls":    func(at string) []string { return s.below(at, 1) },
+		"lsdir": func(at string) []string { return s.below(at, 2) },
 	}
 	return tmpl.Execute(ctx)
+}
+
+// store holds the keys. It differs from confd's: what is absent is empty, and a key
+// is not listed as if it were below itself.
+type store map[string]string
+
+type pair struct{ Key, Value string }
+
+func (s store) get(key string) pair {
+	if value, ok := s[key]; ok {
+		return pair{key, value}
+	}
+	return pair{}
+}
+
+func (s store) getv(key string, def ...string) string {
+	if _, ok := s[key]; !ok && len(def) > 0 {
+		return def[0]
+	}
+	return s[key]
+}
+
+func (s store) gets(pattern string) []pair {
+	var list []pair
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if ok, err := path.Match(pattern, key); err != nil {
+			break
+		} else if ok {
+			list = append(list, s.get(key))
+		}
+	}
+	return list
+}
+
+func (s store) getvs(pattern string) []string {
+	var list []string
+	for _, p := range s.gets(pattern) {
+		list = append(list, p.Value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// below are the names below a path that have at least so many elements.
+func (s store) below(at string, elements int) []string {
+	var list []string
+	for key := range s {
+		rest, ok := strings.CutPrefix(key, path.Clean(at)+"/")
+		if parts := strings.Split(rest, "/"); ok && len(parts) >= elements {
+			list = append(list, parts[0])
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 type theMap map[string]any
@@ -174,7 +229,7 @@ func filters() {
 		switch list := in.Interface().(type) {
 		case []string:
 			sort.SliceStable(list, func(i, j int) bool { return len(list[i]) < len(list[j]) })
-		case memkv.KVPairs:
+		case []pair:
 			sort.SliceStable(list, func(i, j int) bool { return len(list[i].Key) < len(list[j].Key) })
 		}
 		return in.Interface(), nil
