@@ -46,7 +46,7 @@ type Config struct {
 	// of the config.
 	BakeChecks map[string]*registry.CheckConfig
 	Groups     []registry.GroupConfig
-	GroupSets  []registry.GroupsConfig
+	GroupSets  []registry.GroupConfig
 	Elections  []ElectionConfig
 	Bundles    []apply.Config
 	Hooks      []hook.Config

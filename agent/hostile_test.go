@@ -94,7 +94,7 @@ func newHostileWorld(t *testing.T, dir string, seed uint64) *hostileWorld {
 			{Name: "flat", Path: "/flat", MaxBytes: hostileBytes},
 			{Name: "versioned", Path: "/versioned", MaxBytes: hostileBytes},
 		},
-		GroupSets: []registry.GroupsConfig{{Name: "all", Path: "/sets", OnEmpty: "render", MaxMembers: 20, MaxBytes: hostileBytes, NoDamping: true, Guard: registry.GuardConfig{Off: true}}},
+		GroupSets: []registry.GroupConfig{{Name: "all", Path: "/sets", OnEmpty: "render", MaxMembers: 20, MaxBytes: hostileBytes, NoDamping: true, Guard: registry.GuardConfig{Off: true}}},
 		Elections: []ElectionConfig{{Name: "e", Path: "/e", Dialect: "curator"}},
 	}
 	members := ""

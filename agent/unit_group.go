@@ -100,12 +100,12 @@ func (g *groupFollower) life(ctx context.Context) {
 
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
-	c.Problem = func(err error) { a.conds.Set(condition.SourceUnusable, "group "+c.Name, err) }
+	c.Problem = func(_ string, err error) { a.conds.Set(condition.SourceUnusable, "group "+c.Name, err) }
 	g := registry.NewGroup(c)
 	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
 }
 
-func (a *Agent) groupsUnit(c registry.GroupsConfig) unitParts {
+func (a *Agent) groupsUnit(c registry.GroupConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
 	c.Problem = func(group string, err error) {
 		a.conds.Set(condition.SourceUnusable, strings.TrimSuffix("groups "+c.Name+"/"+group, "/"), err)

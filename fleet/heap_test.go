@@ -63,7 +63,7 @@ func TestReal_LargeTreeAndGroupHarmNoServer(t *testing.T) {
 				reported, got := make(chan error, 10), make(chan view.Update, 10)
 				problem := func(err error) { reported <- err }
 				w := config.NewWatcher(config.Config{Name: "tree", Path: "/tree", MaxBytes: limit, Problem: problem})
-				g := registry.NewGroup(registry.GroupConfig{Name: "group", Path: "/group", Format: "nerve", MaxBytes: limit, Problem: problem})
+				g := registry.NewGroup(registry.GroupConfig{Name: "group", Path: "/group", Format: "nerve", MaxBytes: limit, Problem: func(_ string, err error) { problem(err) }})
 				var running sync.WaitGroup
 				running.Go(func() { _ = w.Run(soon(t), s, func(u view.Update) { got <- u }) })
 				running.Go(func() { _ = g.Run(soon(t), s, func(u *view.Group) { got <- u }) })

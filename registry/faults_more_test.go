@@ -94,7 +94,7 @@ func TestGroups_OneThatMayNotBeRead(t *testing.T) {
 		if _, _, err := s.Create(t.Context(), "/services/secret", nil, session.Persistent, secret...); err != nil {
 			t.Fatal(err)
 		}
-		g := NewGroups(GroupsConfig{Name: "all", Path: "/services"})
+		g := NewGroups(GroupConfig{Name: "all", Path: "/services"})
 		got := make(chan *view.Groups, 10)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)

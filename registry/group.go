@@ -30,11 +30,11 @@ const DefaultMaxMembers = 10000
 // DefaultMaxBytes bounds the data of the members of one group.
 const DefaultMaxBytes = 64 << 20
 
-// GroupConfig describes one group to follow. The zero value of an optional
+// GroupConfig describes one group to follow, or each group of a set. The zero value of an optional
 // field means its default.
 type GroupConfig struct {
-	Name string // label of the group block
-	Path string // group znode
+	Name string // label of the group block, or of the groups block
+	Path string // group znode, or the parent of those of a set
 
 	Format  string         // see [Decode]; empty: auto
 	OnEmpty string         // keep, render or fail; empty: the template says it
@@ -47,8 +47,9 @@ type GroupConfig struct {
 	// number no bound. When a group exceeds it, the last good members stay in use.
 	MaxBytes int64
 	// Problem, if not nil, is called when the group cannot be listed or becomes too
-	// large, and with nil when it can be used again. It must not block.
-	Problem func(error) `json:"-"`
+	// large, and with nil when it can be used again. In a set, group is its name, and ""
+	// when the set cannot be listed or has more groups than maxGroups. It must not block.
+	Problem func(group string, err error) `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
 	Metrics *Metrics     `json:"-"` // nil: none
@@ -213,7 +214,7 @@ func (g *Group) problem(err error) {
 		g.log.Warn("cannot use the group", "group", g.cfg.Name, "path", g.cfg.Path, "err", err)
 	}
 	if g.cfg.Problem != nil {
-		g.cfg.Problem(err)
+		g.cfg.Problem(g.cfg.Name, err)
 	}
 }
 

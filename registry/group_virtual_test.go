@@ -447,7 +447,7 @@ func TestGroup_InvalidConfig(t *testing.T) {
 
 func TestGroups_ComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
-		g := NewGroups(GroupsConfig{Name: "all", Path: "/services"})
+		g := NewGroups(GroupConfig{Name: "all", Path: "/services"})
 		m := run(t, memConfig(srv), g)
 		defer m.stop()
 		set := func(groups int, of ...int) func() bool {
@@ -526,7 +526,7 @@ func TestGroup_MaxBytes(t *testing.T) {
 			}
 			var problems []error
 			c := webGroup()
-			c.MaxBytes, c.Problem = 100_000, func(err error) { problems = append(problems, err) }
+			c.MaxBytes, c.Problem = 100_000, func(_ string, err error) { problems = append(problems, err) }
 			g := NewGroup(c)
 			m := run(t, memConfig(srv), g)
 			defer m.stop()
@@ -572,7 +572,7 @@ func TestGroup_Unlistable(t *testing.T) {
 			}
 			var problems []error
 			c := webGroup()
-			c.Problem = func(err error) { problems = append(problems, err) }
+			c.Problem = func(_ string, err error) { problems = append(problems, err) }
 			g := NewGroup(c)
 			m := run(t, memConfig(srv), g)
 			defer m.stop()
@@ -617,7 +617,7 @@ func TestGroups_MaxBytes(t *testing.T) {
 			}
 			var mu sync.Mutex
 			open := map[string]bool{}
-			g := NewGroups(GroupsConfig{Name: "all", Path: "/services", MaxBytes: 5000, Problem: func(group string, err error) {
+			g := NewGroups(GroupConfig{Name: "all", Path: "/services", MaxBytes: 5000, Problem: func(group string, err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				open[group] = errors.Is(err, ErrTooLarge)
@@ -676,7 +676,7 @@ func TestGroups_TooMany(t *testing.T) {
 		join(t, srv, 1, 2)
 		var problem atomic.Value
 		problem.Store("")
-		g := NewGroups(GroupsConfig{Name: "all", Path: "/services", Problem: func(_ string, err error) {
+		g := NewGroups(GroupConfig{Name: "all", Path: "/services", Problem: func(_ string, err error) {
 			text := ""
 			if err != nil {
 				text = err.Error()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -20,47 +19,10 @@ import (
 // in use.
 const maxGroups = 5000
 
-// GroupsConfig describes a znode each of whose children is a group. The fields that
-// it shares with [GroupConfig] apply to each group.
-type GroupsConfig struct {
-	Name string // label of the groups block
-	Path string // parent znode
-
-	Format     string
-	OnEmpty    string
-	Allow      []netip.Prefix
-	Guard      GuardConfig
-	NoDamping  bool
-	MaxMembers int
-	MaxBytes   int64 // of each group
-
-	// Problem is like that of a GroupConfig, with the name of the group, or with "" if
-	// the groups cannot be listed or are more than maxGroups.
-	Problem func(group string, err error) `json:"-"`
-
-	Logger  *slog.Logger `json:"-"` // nil: discard
-	Metrics *Metrics     `json:"-"` // nil: none
-}
-
-// Validate returns the errors of the configuration.
-func (c GroupsConfig) Validate() error { return c.group("x").Validate() }
-
-func (c GroupsConfig) group(name string) GroupConfig {
-	var problem func(error)
-	if c.Problem != nil {
-		problem = func(err error) { c.Problem(name, err) }
-	}
-	return GroupConfig{
-		Problem: problem,
-		Name:    name, Path: session.JoinPath(c.Path, name), Format: c.Format, OnEmpty: c.OnEmpty, Allow: c.Allow, Guard: c.Guard,
-		NoDamping: c.NoDamping, MaxMembers: c.MaxMembers, MaxBytes: c.MaxBytes, Logger: c.Logger, Metrics: c.Metrics,
-	}
-}
-
 // Groups follows every child of one znode as a group. A group whose znode is gone
 // stays until its guard releases the members.
 type Groups struct {
-	cfg  GroupsConfig
+	cfg  GroupConfig
 	log  *slog.Logger
 	wake chan struct{} // size 1: Run should look at its groups
 
@@ -71,9 +33,10 @@ type Groups struct {
 	err    string
 }
 
-// NewGroups returns the follower of a set of groups. It does no I/O and starts
-// nothing. Run reports an invalid cfg.
-func NewGroups(cfg GroupsConfig) *Groups {
+// NewGroups returns the follower of a set of groups: each child of the znode cfg.Path is a
+// group, to which the other fields apply. It does no I/O and starts nothing. Run reports an
+// invalid cfg.
+func NewGroups(cfg GroupConfig) *Groups {
 	return &Groups{cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1), groups: map[string]*Group{}}
 }
 
@@ -129,7 +92,7 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 			group.prober.end()
 		}
 	}()
-	err := mirror.Follow(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) (time.Time, error) {
+	err := mirror.Follow(ctx, s, g.cfg.Path, g.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) (time.Time, error) {
 		next := f.take(ctx, snap, changed)
 		if set := f.set(snap); set != nil && up != nil {
 			up(set)
@@ -142,8 +105,8 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 	return err
 }
 
-func (c GroupsConfig) copyOptions() mirror.Options {
-	opt := NewGroup(c.group("")).cfg.copyOptions()
+func (g *Groups) copyOptions() mirror.Options {
+	opt := NewGroup(g.cfg).cfg.copyOptions()
 	members := opt.MaxChildren
 	opt.Depth, opt.Parts = 2, true
 	opt.MaxChildren = func(rel string) int {
@@ -274,7 +237,9 @@ func (f *groupsRun) set(snap *mirror.Snapshot) *view.Groups {
 }
 
 func (g *Groups) add(name string) *Group {
-	group := NewGroup(g.cfg.group(name))
+	cfg := g.cfg
+	cfg.Name, cfg.Path = name, session.JoinPath(g.cfg.Path, name)
+	group := NewGroup(cfg)
 	group.wake = g.wake
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -36,7 +36,7 @@ func TestGroups_NamesThatAreNoNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		g := NewGroups(GroupsConfig{Name: "all", Path: "/sets"})
+		g := NewGroups(GroupConfig{Name: "all", Path: "/sets"})
 		got, done := make(chan *view.Groups, 100), make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { done <- g.Run(ctx, s, func(v *view.Groups) { got <- v }) }()

@@ -56,7 +56,7 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 func TestRecheck_Groups(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		join(t, srv, 1)
-		m := run(t, memConfig(srv), NewGroups(GroupsConfig{Name: "all", Path: "/services"}))
+		m := run(t, memConfig(srv), NewGroups(GroupConfig{Name: "all", Path: "/services"}))
 		defer m.stop()
 		groups := func(n int) func() bool {
 			return func() bool {

@@ -32,7 +32,7 @@ import (
 //   - Share: when 30 % and at least 3 of the members that are well do not serve, a hold
 //     is shown; and damping alone never takes that many.
 //   - Held: while a hold is shown, those that served when it began serve, but for those that
-//     say that they do not, that died, and one for each new member.
+//     were not well lately, and one for each new member.
 //   - Dead: with a probe, a member that has been dead for a minute does not serve; without
 //     one, 11 minutes.
 //   - Quiet: after 13 quiet minutes exactly those that are registered and up serve, and
@@ -501,7 +501,7 @@ func (w *world) judgeHold(i int, f *follower, g *view.Group, serves map[int]*vie
 		if at < 0 {
 			continue
 		}
-		if b := w.boxes[at]; serves[port] == nil && b.dead.IsZero() && b.alive && !b.leaving && !b.health.bad.Load() {
+		if b := w.boxes[at]; serves[port] == nil && !b.well.IsZero() && time.Since(b.well) >= worldCalm {
 			gone = append(gone, port)
 		}
 	}

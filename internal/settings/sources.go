@@ -101,16 +101,17 @@ func (s *Settings) resolveGroups(all *root) {
 		if b.Path.Value == "/" { // Its children are not members.
 			s.errorAt(b.Path.At, "Invalid znode path", "The root of ZooKeeper cannot be a group.")
 		}
-		s.Config.Groups = append(s.Config.Groups, registry.GroupConfig{
-			Name: b.Name, Path: b.Path.Value, Format: s.format(b.Format, formats), OnEmpty: b.OnEmpty.Value,
-			Allow: s.prefixes(b.Allow), Guard: s.guard(b.Guard), MaxBytes: b.MaxBytes.Value, Logger: s.opts.Logger,
-		})
+		s.Config.Groups = append(s.Config.Groups, s.groupConfig(b.Name, b.Path.Value, &b.groupArgs, formats))
 	}
 	for _, b := range all.GroupSets {
-		s.Config.GroupSets = append(s.Config.GroupSets, registry.GroupsConfig{
-			Name: b.Name, Path: b.Path.Value, Format: s.format(b.Format, formats), OnEmpty: b.OnEmpty.Value,
-			Allow: s.prefixes(b.Allow), Guard: s.guard(b.Guard), MaxBytes: b.MaxBytes.Value, Logger: s.opts.Logger,
-		})
+		s.Config.GroupSets = append(s.Config.GroupSets, s.groupConfig(b.Name, b.Path.Value, &b.groupArgs, formats))
+	}
+}
+
+func (s *Settings) groupConfig(name, path string, b *groupArgs, formats map[string]string) registry.GroupConfig {
+	return registry.GroupConfig{
+		Name: name, Path: path, Format: s.format(b.Format, formats), OnEmpty: b.OnEmpty.Value,
+		Allow: s.prefixes(b.Allow), Guard: s.guard(b.Guard), MaxBytes: b.MaxBytes.Value, Logger: s.opts.Logger,
 	}
 }
 
