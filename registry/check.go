@@ -33,7 +33,7 @@ func NewCheck(c CheckConfig, run RunFunc) (Check, error) {
 	case CheckTCP:
 		return tcpCheck{address: c.Address}, nil
 	case CheckGRPC:
-		return newGRPCCheck(c), nil
+		return grpcCheck{c}, nil
 	case CheckPrometheus:
 		return newPrometheusCheck(c), nil
 	case CheckExec:

@@ -19,8 +19,6 @@ import (
 // HTTP/2 with prior knowledge; with TLS it negotiates.
 type grpcCheck struct{ cfg CheckConfig }
 
-func newGRPCCheck(c CheckConfig) Check { return grpcCheck{c} }
-
 // servingNames are the values of HealthCheckResponse.ServingStatus.
 var servingNames = map[uint64]string{0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 
@@ -33,7 +31,7 @@ func (c grpcCheck) Run(ctx context.Context) (string, error) {
 	}
 	defer transport.CloseIdleConnections()
 	target := scheme + "://" + c.cfg.Address + "/grpc.health.v1.Health/Check"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(grpcFrame(healthRequest(c.cfg.Service))))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(healthRequest(c.cfg.Service)))
 	if err != nil {
 		return "", fmt.Errorf("make request: %w", err)
 	}
@@ -90,19 +88,15 @@ func judgeGRPC(resp *http.Response, body []byte) (string, error) {
 	return name, nil
 }
 
-// grpcFrame puts the gRPC prefix before a message: an uncompressed flag and the
-// length.
-func grpcFrame(message []byte) []byte {
+// healthRequest is HealthCheckRequest{string service = 1} in one frame: an uncompressed
+// flag, the length and the message.
+func healthRequest(service string) []byte {
+	var message []byte
+	if service != "" {
+		message = protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), service)
+	}
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))) // #nosec G115 -- a few bytes
 	return append(frame, message...)
-}
-
-// healthRequest is HealthCheckRequest{string service = 1}.
-func healthRequest(service string) []byte {
-	if service == "" {
-		return nil
-	}
-	return protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), service)
 }
 
 // parseHealth reads HealthCheckResponse{ServingStatus status = 1} out of one

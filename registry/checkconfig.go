@@ -145,14 +145,11 @@ func (c CheckConfig) validateHTTP() error {
 
 func validateDialAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
+	if err != nil || host == "" {
 		return fmt.Errorf("address %q is not host:port", address)
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("address %q: port is not within 1 to 65535", address)
-	}
-	if host == "" {
-		return fmt.Errorf("address %q has no host", address)
+	if _, err := parsePort(port); err != nil {
+		return fmt.Errorf("address %q: %w", address, err)
 	}
 	return nil
 }

@@ -23,35 +23,26 @@ type Maintenance struct {
 	DrainFor view.Seconds `json:"drain_for_seconds,omitempty"`
 }
 
-func (m Maintenance) active(now time.Time) bool {
+// Active reports whether it takes effect at a time.
+func (m Maintenance) Active(now time.Time) bool {
 	return m.On && (m.Until.IsZero() || now.Before(m.Until))
 }
 
-// loadMaintenance reads the state file. A missing file means no maintenance.
-func loadMaintenance(path string) (Maintenance, error) {
-	var m Maintenance
-	if path == "" {
-		return m, nil
-	}
-	if err := files.LoadJSON(path, &m); err != nil {
-		return Maintenance{}, fmt.Errorf("read maintenance: %w", err)
-	}
-	return m, nil
-}
-
-// save replaces the state file atomically, or removes it.
+// save replaces the state file, or removes it when maintenance is off. An empty path keeps
+// nothing.
 func (m Maintenance) save(path string) error {
-	if path == "" {
-		return nil
-	}
-	if !m.On {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("forget maintenance: %w", err)
+	var err error
+	switch {
+	case path == "":
+	case m.On:
+		err = files.SaveJSON(path, m)
+	default:
+		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
 		}
-		return nil
 	}
-	if err := files.SaveJSON(path, m); err != nil {
-		return fmt.Errorf("save maintenance: %w", err)
+	if err != nil {
+		return fmt.Errorf("keep maintenance: %w", err)
 	}
 	return nil
 }

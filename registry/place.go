@@ -95,7 +95,7 @@ func (p *place) previous() (*place, bool) {
 	healthy := healthOf(p.r.checks()) == Passing
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
-	return p.from, !healthy && p.r.left.IsZero() && !p.r.maint.active(time.Now())
+	return p.from, !healthy && p.r.left.IsZero() && !p.r.maint.Active(time.Now())
 }
 
 // cede gives up the znode as it is, and returns when nothing here touches it any more: its

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -273,9 +274,12 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 }
 
 func (r *Registrar) loadState() {
+	if r.cfg.StateFile == "" {
+		return
+	}
 	r.load.Do(func() {
-		m, err := loadMaintenance(r.cfg.StateFile)
-		if err != nil {
+		var m Maintenance // without a file: off
+		if err := files.LoadJSON(r.cfg.StateFile, &m); err != nil {
 			r.log.Error("cannot read the maintenance state", "service", r.cfg.Name, "err", err)
 			return
 		}
@@ -360,7 +364,7 @@ func (r *Registrar) Status() ServiceStatus {
 	// The member is gone with its session, even before Run has noticed.
 	s.Registered = s.Registered && r.session.Context().Err() == nil
 	s.Checks = checks
-	if r.maint.active(time.Now()) {
+	if r.maint.Active(time.Now()) {
 		m := r.maint
 		s.Maintenance = &m
 	}

@@ -29,7 +29,7 @@ func (p *place) want(now, keep time.Time) want {
 	switch {
 	case !r.left.IsZero():
 		return p.wantLeaving(now)
-	case r.maint.active(now):
+	case r.maint.Active(now):
 		return p.wantMaintenance(now)
 	case health == Passing:
 		return r.wantUp(now)

@@ -8,26 +8,15 @@ import (
 	"strings"
 )
 
-// maxLabel is the most that one label of a name holds (RFC 1035, 2.3.4).
-const maxLabel = 63
+// label matches what can stand as one label (RFC 1035, 2.3.4).
+var label = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
 
 // IsLabel reports whether a name can stand as one label: 1 to 63 letters,
 // digits, "-" and "_", not starting or ending with "-". Case does not matter.
-func IsLabel(name string) bool {
-	if name == "" || len(name) > maxLabel || name[0] == '-' || name[len(name)-1] == '-' {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if !labelByte(c) {
-			return false
-		}
-	}
-	return true
-}
+func IsLabel(name string) bool { return label.MatchString(name) }
 
-func labelByte[C byte | rune](c C) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
-}
+// unreadable are the characters that the readable part of a label does not have.
+var unreadable = regexp.MustCompile(`[^a-z0-9-]`)
 
 // digested matches a label that ends as those with a digest do.
 var digested = regexp.MustCompile(`-[0-9a-f]{10}$`)
@@ -41,12 +30,7 @@ func NodeLabel(id string) string {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))
-	readable := strings.Map(func(r rune) rune {
-		if labelByte(r) && r != '_' {
-			return r
-		}
-		return '-'
-	}, lower)
+	readable := unreadable.ReplaceAllString(lower, "-")
 	readable = strings.Trim(readable[:min(len(readable), 50)], "-")
 	return cmp.Or(readable, "member") + "-" + hex.EncodeToString(sum[:5])
 }

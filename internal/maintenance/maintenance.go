@@ -86,22 +86,17 @@ func (h *Host) report() {
 func (h *Host) Reason() (string, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.on() {
+	if !h.now.Active(time.Now()) {
 		return "", h.changed
 	}
 	return cmp.Or(h.now.Reason, "no reason given"), h.changed
-}
-
-// on reports whether it is on now. h.mu is held.
-func (h *Host) on() bool {
-	return h.now.On && (h.now.Until.IsZero() || time.Now().Before(h.now.Until))
 }
 
 // Status is what is shown; nil: the host is not in maintenance.
 func (h *Host) Status() *registry.Maintenance {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.on() {
+	if !h.now.Active(time.Now()) {
 		return nil
 	}
 	m := h.now

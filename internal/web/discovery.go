@@ -116,23 +116,23 @@ func (s *Server) serveGroup(w http.ResponseWriter, r *http.Request) {
 		doc.answer(w)
 		return
 	}
+	if stream { // the group now and at each change
+		sent := ""
+		s.follow(w, r, 0, func() (string, changed, error) {
+			doc, next, _, err := s.groupNow(name, status)
+			if err != nil || doc.Index == sent {
+				return "", changed{next}, err
+			}
+			sent = doc.Index
+			return fmt.Sprintf("id: %s\nevent: members\ndata: %s\n", doc.Index, doc.data), changed{next}, nil
+		})
+		return
+	}
 	done, ok := s.admit(w, r)
 	if !ok {
 		return
 	}
 	defer done()
-	if stream { // the group now and at each change
-		sent := ""
-		s.follow(sse{w, http.NewResponseController(w)}, r, func() (string, <-chan struct{}, error) {
-			doc, next, _, err := s.groupNow(name, status)
-			if err != nil || doc.Index == sent {
-				return "", next, err
-			}
-			sent = doc.Index
-			return fmt.Sprintf("id: %s\nevent: members\ndata: %s\n", doc.Index, doc.data), next, nil
-		})
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	// The limit of the listener counts from the request, which may wait for longer.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"runtime/pprof"
@@ -151,23 +152,18 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, to func() r
 		answer(w, append([]event.Event{}, list...))
 		return
 	}
-	done, ok := s.admit(w, r)
-	if !ok {
-		return
-	}
-	defer done()
-	s.follow(sse{w, http.NewResponseController(w)}, r, func() (string, <-chan struct{}, error) {
+	s.follow(w, r, 0, func() (string, changed, error) {
 		list, next := to().events(since)
 		var text strings.Builder
 		for _, e := range list {
 			data, err := encode(e)
 			if err != nil {
-				return "", nil, err
+				return "", changed{}, err
 			}
 			fmt.Fprintf(&text, "id: %d\ndata: %s\n\n", e.Seq, data)
 			since = e.Seq
 		}
-		return text.String(), next, nil
+		return text.String(), changed{next}, nil
 	})
 }
 
@@ -232,29 +228,30 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), bool) {
 	return func() { n.Add(-1) }, true
 }
 
-// sse writes to one client, each write with a limit.
-type sse struct {
-	w   http.ResponseWriter
-	out *http.ResponseController
-}
+// changed are channels that are closed when there is something new; nil: never.
+type changed [2]<-chan struct{}
 
-func (c sse) send(text string) bool {
-	// A recorder in a test has no deadline; every real connection has.
-	_ = c.out.SetWriteDeadline(time.Now().Add(writeLimit))
-	if _, err := c.w.Write([]byte(text)); err != nil {
-		return false
+// follow sends the server-sent events that read returns, now and each time that one of its
+// channels is closed, until the client or the agent goes, or read fails. Changes within the
+// pause belong to the same event.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, pause time.Duration, read func() (string, changed, error)) {
+	done, ok := s.admit(w, r)
+	if !ok {
+		return
 	}
-	return c.out.Flush() == nil
-}
-
-// follow sends what read returns, now and each time that its channel is closed,
-// until the client or the agent goes, or read fails.
-func (s *Server) follow(client sse, r *http.Request, read func() (string, <-chan struct{}, error)) {
+	defer done()
+	out := http.NewResponseController(w)
+	send := func(text string) bool {
+		// A recorder in a test has no deadline; every real connection has.
+		_ = out.SetWriteDeadline(time.Now().Add(writeLimit))
+		_, err := io.WriteString(w, text)
+		return err == nil && out.Flush() == nil
+	}
 	alive := time.NewTicker(liveBeat)
 	defer alive.Stop()
 	for {
 		text, next, err := read()
-		if err != nil || !client.send(text) {
+		if err != nil || !send(text) {
 			return
 		}
 		select {
@@ -262,11 +259,15 @@ func (s *Server) follow(client sse, r *http.Request, read func() (string, <-chan
 			return
 		case <-s.Source.Ended():
 			return
-		case <-next:
+		case <-next[0]:
+		case <-next[1]:
 		case <-alive.C:
-			if !client.send(": alive\n\n") {
+			if !send(": alive\n\n") {
 				return
 			}
+		}
+		if pause > 0 && !wait(r.Context(), s, time.After(pause)) {
+			return
 		}
 	}
 }
@@ -283,43 +284,19 @@ func (s *Server) stateMark() string {
 // so that there is one way to render. A page whose mark is not of the present
 // state gets a message at once.
 func (s *Server) serveLive(w http.ResponseWriter, r *http.Request) {
-	done, ok := s.admit(w, r)
-	if !ok {
-		return
-	}
-	defer done()
-	client := sse{w, http.NewResponseController(w)}
-	beat := time.NewTicker(liveBeat)
-	defer beat.Stop()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	known, text := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("at")), "retry: 2000\n"
-	for {
-		// Changes that follow at once belong to the same message.
-		if text == "" && !wait(r.Context(), s, pause.C) {
-			return
-		}
+	known, head := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("at")), "retry: 2000\n"
+	s.follow(w, r, liveEvery, func() (string, changed, error) {
+		text := head
+		head = ""
 		// The channels are taken before the mark: nothing is lost between.
 		_, event := s.Events.Newest()
 		_, change := s.Source.State()
 		if mark := s.stateMark(); mark != known {
 			known, text = mark, text+"id: "+mark+"\ndata: changed\n"
 		}
-		if !client.send(text + "\n") {
-			return
+		if text != "" {
+			text += "\n"
 		}
-		text = ""
-		select {
-		case <-r.Context().Done():
-			return
-		case <-s.Source.Ended():
-			return
-		case <-beat.C:
-			text = ": alive\n"
-		case <-event:
-			pause.Reset(liveEvery)
-		case <-change:
-			pause.Reset(liveEvery)
-		}
-	}
+		return text, changed{event, change}, nil
+	})
 }
