@@ -21,26 +21,18 @@ const (
 	Maint State = "maint"
 )
 
-// Slot is one server of the backend.
+// Slot is one server of the backend, or what one member wants of its slot.
 type Slot struct {
-	Name   string
-	Addr   netip.AddrPort
-	Weight int
-	State  State
-}
-
-// Server is what one member wants of its slot.
-type Server struct {
-	ID     string
+	Name   string // of the server, or the id of the member
 	Addr   netip.AddrPort
 	Weight int
 	State  State
 }
 
 // wanted is what a member wants. addr is its resolved host.
-func wanted(m view.Member, addr netip.Addr) Server {
-	s := Server{
-		ID: m.ID, Addr: netip.AddrPortFrom(addr.Unmap(), uint16(m.Port)), //nolint:gosec // a port
+func wanted(m view.Member, addr netip.Addr) Slot {
+	s := Slot{
+		Name: m.ID, Addr: netip.AddrPortFrom(addr.Unmap(), uint16(m.Port)), //nolint:gosec // a port
 		Weight: min(max(m.Weight, 0), maxWeight), State: Maint,
 	}
 	switch m.Status {
@@ -52,17 +44,17 @@ func wanted(m view.Member, addr netip.Addr) Server {
 	return s
 }
 
-// Plan gives each server a slot. It returns the slots as they should be, in
-// their order, and the servers for which there is no room.
-func Plan(slots []Slot, servers []Server) ([]Slot, []Server) {
+// Plan gives each member a slot. It returns the slots as they should be, in
+// their order, and the members for which there is no room.
+func Plan(slots, members []Slot) ([]Slot, []Slot) {
 	next := slices.Clone(slots)
 	taken := make([]bool, len(slots))
-	give := func(i int, s Server) {
-		taken[i] = true
-		next[i] = Slot{Name: next[i].Name, Addr: s.Addr, Weight: s.Weight, State: s.State}
+	give := func(i int, s Slot) {
+		s.Name = next[i].Name
+		taken[i], next[i] = true, s
 	}
-	var fresh, left []Server
-	for _, s := range servers {
+	var fresh, left []Slot
+	for _, s := range members {
 		i := slices.IndexFunc(next, func(e Slot) bool { return e.Addr == s.Addr })
 		if i < 0 || taken[i] {
 			fresh = append(fresh, s)
@@ -72,7 +64,7 @@ func Plan(slots []Slot, servers []Server) ([]Slot, []Server) {
 	}
 	// Slots in maintenance come first: nothing runs on them. A member that is in
 	// maintenance itself needs no slot that others could use.
-	slices.SortStableFunc(fresh, func(a, b Server) int { return rank(a.State) - rank(b.State) })
+	slices.SortStableFunc(fresh, func(a, b Slot) int { return rank(a.State) - rank(b.State) })
 	for _, s := range fresh {
 		i := free(next, taken)
 		if i < 0 {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-func server(i, weight int, s State) Server {
-	return Server{ID: fmt.Sprint("m", i), Addr: netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:80", i+1)), Weight: weight, State: s}
+func server(i, weight int, s State) Slot {
+	return Slot{Name: fmt.Sprint("m", i), Addr: netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:80", i+1)), Weight: weight, State: s}
 }
 
 func empty(n int) []Slot {
@@ -30,7 +30,7 @@ func TestPlan_Seeds(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		slots := empty(1 + r.IntN(8))
-		present := map[int]Server{}
+		present := map[int]Slot{}
 		for step := range 40 {
 			for range 1 + r.IntN(3) {
 				i := r.IntN(12)
@@ -40,11 +40,11 @@ func TestPlan_Seeds(t *testing.T) {
 					present[i] = server(i, r.IntN(4), []State{Ready, Ready, Drain, Maint}[r.IntN(4)])
 				}
 			}
-			var servers []Server
+			var servers []Slot
 			for _, s := range present {
 				servers = append(servers, s)
 			}
-			slices.SortFunc(servers, func(a, b Server) int { return a.Addr.Compare(b.Addr) })
+			slices.SortFunc(servers, func(a, b Slot) int { return a.Addr.Compare(b.Addr) })
 			next, left := Plan(slots, servers)
 			checkPlan(t, seed, step, slots, next, servers, left)
 			for i := range next {
@@ -57,11 +57,11 @@ func TestPlan_Seeds(t *testing.T) {
 	}
 }
 
-func checkPlan(t *testing.T, seed uint64, step int, slots, next []Slot, servers, left []Server) {
+func checkPlan(t *testing.T, seed uint64, step int, slots, next []Slot, servers, left []Slot) {
 	t.Helper()
 	in := map[netip.AddrPort]int{}
 	for i, s := range next {
-		w := slices.IndexFunc(servers, func(e Server) bool { return e.Addr == s.Addr })
+		w := slices.IndexFunc(servers, func(e Slot) bool { return e.Addr == s.Addr })
 		if s.State == Maint && w < 0 {
 			continue
 		}
@@ -88,7 +88,7 @@ func checkPlan(t *testing.T, seed uint64, step int, slots, next []Slot, servers,
 }
 
 // run does what HAProxy does with the commands.
-func run(t *testing.T, s Slot, list []string, servers []Server) Slot {
+func run(t *testing.T, s Slot, list []string, servers []Slot) Slot {
 	t.Helper()
 	for _, c := range list {
 		f := strings.Fields(strings.TrimPrefix(c, "set server b/"+s.Name+" "))
@@ -104,7 +104,7 @@ func run(t *testing.T, s Slot, list []string, servers []Server) Slot {
 		default:
 			t.Fatalf("command %q", c)
 		}
-		if s.State == Ready && !slices.ContainsFunc(servers, func(e Server) bool { return e.Addr == s.Addr }) {
+		if s.State == Ready && !slices.ContainsFunc(servers, func(e Slot) bool { return e.Addr == s.Addr }) {
 			t.Fatalf("after %q slot %+v takes traffic for nobody", c, s)
 		}
 	}

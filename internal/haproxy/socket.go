@@ -1,7 +1,6 @@
 package haproxy
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +84,7 @@ func (b *Backend) Apply(ctx context.Context, members []view.Member) (Result, err
 	}
 	r.Left = left
 	for _, s := range over {
-		r.Left = append(r.Left, s.ID)
+		r.Left = append(r.Left, s.Name)
 	}
 	if r.Commands == 0 {
 		return r, nil
@@ -109,8 +108,8 @@ func same(want, is Slot) bool {
 	return is == want
 }
 
-func (b *Backend) servers(ctx context.Context, members []view.Member) ([]Server, []string) {
-	var list []Server
+func (b *Backend) servers(ctx context.Context, members []view.Member) ([]Slot, []string) {
+	var list []Slot
 	var left []string
 	for _, m := range members {
 		addr, err := netip.ParseAddr(m.Host)
@@ -206,15 +205,11 @@ func (b *Backend) order(ctx context.Context, command string) error {
 		return err
 	}
 	answer = oneLine(answer)
-	for _, fine := range []string{"IP changed", "port changed", "no need to change", "nothing changed"} {
-		if strings.HasPrefix(answer, fine) {
-			return nil
-		}
+	fine := func(text string) bool { return strings.HasPrefix(answer, text) }
+	if answer == "" || slices.ContainsFunc([]string{"IP changed", "port changed", "no need to change", "nothing changed"}, fine) {
+		return nil
 	}
-	if answer != "" {
-		return fmt.Errorf("haproxy: %s: %s", command, answer)
-	}
-	return nil
+	return fmt.Errorf("haproxy: %s: %s", command, answer)
 }
 
 func (b *Backend) ask(ctx context.Context, command string) (string, error) {
@@ -233,7 +228,7 @@ func (b *Backend) ask(ctx context.Context, command string) (string, error) {
 	if _, err := io.WriteString(conn, command+"\n"); err != nil {
 		return "", fmt.Errorf("haproxy: %w", err)
 	}
-	answer, err := io.ReadAll(io.LimitReader(bufio.NewReader(conn), maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(conn, maxAnswer))
 	if err != nil {
 		return "", fmt.Errorf("haproxy: %w", err)
 	}
