@@ -66,10 +66,15 @@ func (k *Keys) Get(path string) (Key, bool) {
 	if k == nil {
 		return Key{}, false
 	}
-	if c, i, ok := find(k.chunks, path); ok {
-		return k.chunks[c].entries[i].key, true
+	return at(k.chunks, path)
+}
+
+func at(chunks []*chunk, path string) (Key, bool) {
+	c, i, ok := find(chunks, path)
+	if !ok {
+		return Key{}, false
 	}
-	return Key{}, false
+	return chunks[c].entries[i].key, true
 }
 
 // All yields the keys in order.
@@ -278,12 +283,7 @@ func (k *Keys) Edit() *KeysEdit {
 }
 
 // Get returns the key at a path, with the changes so far.
-func (e *KeysEdit) Get(path string) (Key, bool) {
-	if c, i, ok := find(e.chunks, path); ok {
-		return e.chunks[c].entries[i].key, true
-	}
-	return Key{}, false
-}
+func (e *KeysEdit) Get(path string) (Key, bool) { return at(e.chunks, path) }
 
 // Set sets the key at a path. Set many paths in order, so that the chunks are full.
 func (e *KeysEdit) Set(path string, key Key) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -49,52 +50,42 @@ func (k *Keeper) Addr() string {
 // returns.
 func (k *Keeper) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		k.serve(ctx, k.Want())
-	}
-}
-
-func (k *Keeper) serve(ctx context.Context, cfg *Config) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 1)
-	if cfg == nil {
-		k.Failed("", nil)
-	} else {
-		s, err := New(*cfg, k.State, k.Metrics, k.Logger)
-		if err != nil {
-			ended <- err
-		} else {
-			s.open = func() { k.Failed(cfg.Listen, nil) }
-			k.server.Store(s)
-			defer k.server.Store(nil)
-			go func() { ended <- s.Run(ctx) }()
-		}
-	}
-	for {
-		select {
-		case <-k.changed:
-			if reflect.DeepEqual(k.Want(), cfg) {
-				continue
-			}
-		case <-ctx.Done():
-		case err := <-ended:
-			if ctx.Err() != nil {
-				return
-			}
-			k.Failed(cfg.Listen, err)
-			timer := time.NewTimer(listenAgain)
-			defer timer.Stop()
+		cfg := k.Want()
+		serving, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() { k.serve(serving, cfg) })
+		for ctx.Err() == nil && reflect.DeepEqual(k.Want(), cfg) {
 			select {
-			case <-timer.C:
 			case <-k.changed:
 			case <-ctx.Done():
 			}
-			return
 		}
 		cancel()
-		if cfg != nil {
-			<-ended //nolint:errcheck // We have stopped it.
-		}
+		wg.Wait()
+	}
+}
+
+// serve keeps one listener open until ctx ends; nil: none.
+func (k *Keeper) serve(ctx context.Context, cfg *Config) {
+	if cfg == nil {
+		k.Failed("", nil)
 		return
+	}
+	for ctx.Err() == nil {
+		s, err := New(*cfg, k.State, k.Metrics, k.Logger)
+		if err == nil {
+			s.open = func() { k.Failed(cfg.Listen, nil) }
+			k.server.Store(s)
+			err = s.Run(ctx)
+			k.server.Store(nil)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		k.Failed(cfg.Listen, err)
+		select {
+		case <-time.After(listenAgain):
+		case <-ctx.Done():
+		}
 	}
 }
