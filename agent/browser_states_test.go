@@ -153,7 +153,7 @@ func TestBrowser_States(t *testing.T) {
 	f.w.url = "http://" + f.agents[0].HTTPAddr()
 	f.health(3, fleet.OK)
 	f.look("healthy", map[string][]string{
-		"/": {"3 ok", "3 hosts, all healthy", "3/3 up", "web-3"}, "/configs": {"v1, 1 key", "timeout 30s"}, "/services": {"127.0.0.1:8002", "zone=c"}, "/templates": {"nginx.conf"}, "/hosts/web-2": {"accepted v1"},
+		"/": {"3 ok", "3 hosts, all healthy", "3/3 up", "web-3"}, "/configs": {"v1, 1 key", "timeout 30s"}, "/services": {"127.0.0.1:8002", "zone=c"}, "/templates": {"nginx.conf"}, "/hosts/web-2": {"accepted v1"}, "/configs/site?from=1&to=2": {"version 2 does not exist", "timeout 30s"},
 	})
 	f.noShift()
 

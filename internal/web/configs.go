@@ -57,6 +57,7 @@ type configView struct {
 	More     int      // keys that are not shown
 	From, To int64    // versions of the diff; 0: there is none
 	Diff     []change // between them
+	NoDiff   string   // why there is none
 	Withheld string   // why values are not shown; empty: they are
 	Error    string
 }
@@ -146,14 +147,19 @@ func (v *configView) read(ctx context.Context, zk *session.Session, values bool)
 	for i, k := range v.Keys {
 		v.Keys[i].By, v.Keys[i].Before = origins[k.Key].Version, origins[k.Key].Before
 	}
-	return v.readDiff(ctx, zk, values)
+	if v.To != 0 {
+		if err := v.readDiff(ctx, zk, values); err != nil {
+			v.NoDiff = err.Error()
+		}
+	}
+	return nil
 }
 
 func (v *configView) readDiff(ctx context.Context, zk *session.Session, values bool) error {
 	var trees [2]*view.Tree
 	for i, n := range []int64{v.From, v.To} {
-		if v.To == 0 || n == 0 {
-			continue // nothing asked, or the first version: all of it is new
+		if n == 0 {
+			continue // before the first version: all of it is new
 		}
 		switch one := v.version(n); {
 		case one.Number == 0:
@@ -165,9 +171,6 @@ func (v *configView) readDiff(ctx context.Context, zk *session.Session, values b
 		if trees[i], err = config.ReadVersion(ctx, zk, v.Path, n); err != nil {
 			return err
 		}
-	}
-	if v.To == 0 {
-		return nil
 	}
 	list := config.Diff(trees[0], trees[1])
 	for _, c := range list[:min(len(list), diffsShown)] {
