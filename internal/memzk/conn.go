@@ -124,10 +124,14 @@ func (c *conn) send() {
 		if !ok || !c.waitUntil(a.at) || !c.s.opts.Faults.Leave(c.addr, c.killed) || a.close {
 			return
 		}
-		_, err := c.nc.Write(a.frame)
+		last := len(a.frame) - 1
+		_, err := c.nc.Write(a.frame[:last])
 		c.s.mu.Lock()
-		c.account(-len(a.frame))
+		c.account(-len(a.frame)) // before the client has it all, and asks for more
 		c.s.mu.Unlock()
+		if err == nil {
+			_, err = c.nc.Write(a.frame[last:])
+		}
 		if err != nil {
 			return
 		}
