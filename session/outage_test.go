@@ -68,8 +68,7 @@ func TestSession_HungServerCostsNoSession(t *testing.T) {
 	})
 }
 
-// A server that hears nothing but goes on pushing events keeps the library's own
-// connection alive until long after the lease.
+// A server that hears nothing but goes on pushing events does not keep a connection alive.
 func TestSession_OneWayCutIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		s := dialMem(t, memConfig(srv))
@@ -513,13 +512,10 @@ func TestSession_AddressesOfOneName(t *testing.T) {
 			srv.RefuseDial("10.0.0.3:2181")
 			s := newSession(t.Context(), cfg)
 			s.hosts.first = first
-			lib, events, err := s.connect()
-			if err != nil {
-				t.Fatal(err)
-			}
+			s.hosts.writers.Go(s.run)
 			defer func() {
 				_ = s.shutdown(false)
-				s.finish(lib, events)
+				s.finish()
 			}()
 			began := time.Now()
 			select {
