@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
@@ -96,6 +100,67 @@ func (d *devProcess) ends(t *testing.T) int {
 		}
 	})
 	return d.cmd.ProcessState.ExitCode()
+}
+
+// A client that resets its connection while the server writes ends no dev. The end of
+// who reads its output does.
+func TestDev_OutlivesItsClients(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command(binary, "dev", "--listen", "127.0.0.1:0", "../examples/nginx")
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	cmd.Stdout, cmd.Stderr = w, w
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	lines := bufio.NewReader(r)
+	addr := ""
+	for found := regexp.MustCompile(`127\.0\.0\.1:\d+`); addr == ""; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("dev has ended: %v", err)
+		}
+		addr = found.FindString(line)
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	// The request for a session, and pings, whose answers meet a connection that is gone.
+	connect := "\x00\x00\x00\x2d" + strings.Repeat("\x00", 12) + "\x00\x00\x27\x10" + strings.Repeat("\x00", 11) + "\x10" + strings.Repeat("\x00", 17)
+	ping := "\x00\x00\x00\x08\xff\xff\xff\xfe\x00\x00\x00\x0b"
+	for range 100 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatalf("dev has ended: %v", err)
+		}
+		_, _ = io.WriteString(conn, connect+strings.Repeat(ping, 2000))
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+	if out, code := command(t, nil, "zk", "ls", "/", "--zk", addr); code != 0 {
+		t.Fatalf("dev does not answer: %s", out)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("dev has ended: %v", err)
+	default:
+	}
+	_ = r.Close()
+	if out, code := command(t, nil, "zk", "create", "/services/api/new", `{"host":"127.0.0.9","port":1}`, "--parents", "--yes", "--zk", addr); code != 0 {
+		t.Fatalf("create: %s", out)
+	}
+	select { // when it says that a member joined
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("dev does not end without a reader")
+	}
 }
 
 func TestDev_TellsTheStoryWithoutAnyFile(t *testing.T) {

@@ -50,8 +50,9 @@ service listens at the address of a health check, a stand-in answers.`,
 				return err
 			}
 			// A closed terminal ends dev like Ctrl-C, so it cleans up.
-			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP, syscall.SIGPIPE)
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP)
 			defer stop()
+			g.endWithReader(stop)
 			return childOf(runDev(ctx, g, &o.Options))
 		},
 	}

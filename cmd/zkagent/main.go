@@ -84,6 +84,36 @@ func interrupt(cancel context.CancelCauseFunc) func() {
 	})
 }
 
+// endWithReader calls end when nobody reads standard output or error any more. SIGPIPE
+// does not tell: the kernel sends it for a write to any connection that a client has reset.
+func (g *globals) endWithReader(end func()) {
+	signal.Notify(make(chan os.Signal), syscall.SIGPIPE) // else it kills the program
+	g.Out, g.Err = untilRead(g.Out, end), untilRead(g.Err, end)
+}
+
+// readStream is a stream that calls end when its reader is gone.
+type readStream struct {
+	io.Writer
+
+	end func()
+}
+
+// untilRead leaves a terminal as it is: its end is SIGHUP.
+func untilRead(w io.Writer, end func()) io.Writer {
+	if term.IsTerminal(w) {
+		return w
+	}
+	return readStream{w, end}
+}
+
+func (s readStream) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		s.end()
+	}
+	return n, err
+}
+
 // globals are the console and the flags that all commands share. A command is a
 // function of it, or of the console alone; globals has methods only for what all
 // commands need: settings, a session, the agent, a question, the exit.
