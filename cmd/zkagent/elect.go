@@ -87,7 +87,7 @@ func runElection(ctx context.Context, g *globals, name string, command []string,
 			return err
 		}
 		if o.observe || o.once {
-			return observeElection(ctx, &g.Console, s, name, path, dialect, o.once)
+			return observeElection(wait, &g.Console, s, name, path, dialect, o.once)
 		}
 		if o.nonblock {
 			list, err := recipe.Contenders(wait, s, path)

@@ -87,7 +87,7 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 		})
 	}
 	if o.watch {
-		return inSessions(ctx, g, o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
+		return inSessions(ctx, g, o.waiting, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 			list, err := groupFollowers(conf, args, o.format)
 			if err != nil {
 				return err

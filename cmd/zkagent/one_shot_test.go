@@ -52,6 +52,18 @@ func TestOneShot_MissingChroot(t *testing.T) {
 	}
 }
 
+// A stream ends when its --timeout is over, although the server answers.
+func TestOneShot_StreamsObeyTheTimeout(t *testing.T) {
+	t.Parallel()
+	_, zk := lockServer(t)
+	for _, args := range []string{"watch /", "watch / --once --children", "watch / --recursive", "members / --watch", "elect --observe x"} {
+		out, err := command(zk, append(strings.Fields(args), "--timeout", "2s")...)
+		if exitOf(err) != exitTemporary || !strings.Contains(out, "not done within 2s") {
+			t.Errorf("%s: %v: %s", args, err, out)
+		}
+	}
+}
+
 // members --watch goes on in the next session, unless it is told not to.
 func TestMembers_WatchOutlivesItsSession(t *testing.T) {
 	t.Parallel()

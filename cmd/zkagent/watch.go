@@ -59,8 +59,8 @@ change costs one request, whatever the size of the tree.`,
 				if o.children {
 					return usagef("--children is for a path")
 				}
-				return inSessions(c.Context(), g, o.waiting, func(_ context.Context, s *session.Session, conf *agent.Config) error {
-					return watchGroup(c.Context(), &g.Console, s, conf, names[0], command, o)
+				return inSessions(c.Context(), g, o.waiting, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+					return watchGroup(ctx, &g.Console, s, conf, names[0], command, o)
 				})
 			}
 			if err := session.ValidatePath(names[0]); err != nil {
@@ -69,11 +69,11 @@ change costs one request, whatever the size of the tree.`,
 			if o.children && o.recursive {
 				return usagef("--children and --recursive exclude each other")
 			}
-			return inSessions(c.Context(), g, o.waiting, func(_ context.Context, s *session.Session, _ *agent.Config) error {
+			return inSessions(c.Context(), g, o.waiting, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 				if o.recursive {
-					return watchTree(c.Context(), g, s, names[0], command, o)
+					return watchTree(ctx, g, s, names[0], command, o)
 				}
-				return watchZnode(c.Context(), &g.Console, s, names[0], command, o)
+				return watchZnode(ctx, &g.Console, s, names[0], command, o)
 			})
 		},
 	}
