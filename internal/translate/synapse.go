@@ -26,6 +26,8 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 	for _, key := range sorted(m) {
 		switch key {
 		case "services", "haproxy":
+		case "statsd":
+			r.note("statsd is not needed: the agent has its counters at /metrics")
 		case "service_conf_dir":
 			r.note("services in %s are imported one by one, or by naming the directory", text(m[key]))
 		default:
@@ -199,13 +201,14 @@ func (s *synapse) service(name string, m map[string]any) {
 	for _, key := range unknown(d, "method", "hosts", "path", "discovery_jitter") {
 		miss("%s of the discovery of %s has no counterpart here", key, name)
 	}
-	if method := text(d["method"]); method != "zookeeper" && method != "stub" {
+	stub := text(d["method"]) == "stub" || text(d["method"]) == "base"
+	if method := text(d["method"]); method != "zookeeper" && !stub {
 		miss("service %s is found by %s, not by ZooKeeper", name, cmp.Or(method, "nothing"))
 	}
 	s.r.ensemble("service "+name, texts(d["hosts"]))
 	l := label(name)
 	defaults := blocks(m["default_servers"])
-	if text(d["method"]) == "stub" {
+	if stub {
 		l = ""
 	} else {
 		s.r.groups[l] = cmp.Or(text(d["path"]), "/services/"+name)
@@ -216,7 +219,7 @@ func (s *synapse) service(name string, m map[string]any) {
 	if h == nil || text(h["disabled"]) == "true" {
 		return
 	}
-	for _, key := range unknown(h, "port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method", "shared_frontend") {
+	for _, key := range unknown(h, "port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method", "shared_frontend", "server_port_override") {
 		miss("%s of the haproxy section of %s has no counterpart here", key, name)
 	}
 	backend := cmp.Or(text(h["backend_name"]), name)
@@ -262,7 +265,7 @@ func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any,
 	}
 	options := func(host, port, name string) string {
 		o := strings.NewReplacer("%{host}", host, "%{port}", port, "%{name}", name).Replace(plain(text(h["server_options"])))
-		return strings.TrimSuffix(" "+o, " ")
+		return " " + o // also of none
 	}
 	var fixed strings.Builder
 	for _, d := range defaults {
@@ -285,8 +288,13 @@ func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any,
 		stripped := strings.Replace(own, `splitList " " .`, "regexReplaceAll `\\bweight +[0-9]+` \"\" . | splitList \" \"", 1)
 		own = "{{ if eq .Weight 1 }}" + own + "{{ else }}" + stripped + " weight {{ .Weight }}{{ end }}"
 	}
-	fmt.Fprintf(&s.text, "{{ range %s }}\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s%s\n", s.ordered(l, order, !keep && fixed.Len() > 0),
-		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", "{{ .Port }}", "{{ haproxyToken .Name }}"), own)
+	port := cmp.Or(text(h["server_port_override"]), "{{ .Port }}")
+	line := fmt.Sprintf("\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s%s\n",
+		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", port, "{{ haproxyToken .Name }}"), own)
+	if port != "{{ .Port }}" {
+		line = strings.NewReplacer("{{ .Address }}", "{{ .Host }}:"+port, `"_" .Address`, `"_" .Host ":`+port+`"`).Replace(line)
+	}
+	s.text.WriteString("{{ range " + s.ordered(l, order, !keep && fixed.Len() > 0) + " }}" + line)
 	if !keep && fixed.Len() > 0 {
 		s.text.WriteString("{{ else }}" + fixed.String())
 	}
