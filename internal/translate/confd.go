@@ -38,7 +38,7 @@ func Confd(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 // twoPrefixes notes a prefix of confd.toml beside one of a resource: versions of confd
 // differ on what they mean together.
 func (r *Result) twoPrefixes() {
-	if r.chroot != "" && r.prefixed && !slices.ContainsFunc(r.notes, func(n note) bool { return n.text == bothPrefixes }) {
+	if r.chroot != "" && r.prefixed && !slices.Contains(r.list, note{bothPrefixes, true}) {
 		r.miss("%s", bothPrefixes)
 	}
 }
@@ -217,7 +217,7 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	call := name
 	if _, ok := direct(patternOf(list, arg)); ok && (name == "gets" || name == "getvs") {
 		call += "/*"
-	} else if name == "getv" && hasSecond(list, arg) {
+	} else if args, _ := callAt(list, i); name == "getv" && len(args) > 1 {
 		call += " with default"
 	}
 	if s, ok := literal(list, arg); ok && call == "getv with default" && s != path.Clean("/"+s) { // there is no such key
@@ -235,18 +235,15 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	if to, ok := renamed[name]; ok {
 		list[i].text = to
 	} else if to, ok := swapped[name]; ok {
-		return swap(list, i, to)
+		args, _ := callAt(list, i)
+		if len(args) != 2 {
+			return nil, name + " takes its arguments in another order"
+		}
+		return rewritten(list, i, to, args[1], args[0]), ""
 	} else if slices.Contains(differs, name) {
 		return nil, "no counterpart of " + name + ", which asks the host or a name server at each pass: put what it gives into a key"
 	}
 	return list, ""
-}
-
-// hasSecond reports whether a second argument follows the one at arg.
-func hasSecond(list []token, arg int) bool {
-	end := argument(list, arg)
-	second := next(list, end-1)
-	return end > arg && second < len(list) && list[second].text != "|" && list[second].text != ")"
 }
 
 // confdSpecial are the calls that no table describes. One that returns nothing leaves the
@@ -279,22 +276,25 @@ var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) ([]tok
 		call := tokens("(ternary (list (base " + ref + ")) (keys (explode (tree " + ref + "))) (keyExists " + ref + "))")
 		return slices.Concat(out[:i], call, out[end:]), ""
 	},
-	"getenv": func(w *rewriter, list []token, i, arg int) ([]token, string) {
+	"getenv": func(w *rewriter, list []token, i, _ int) ([]token, string) {
 		w.allow("env")
 		list[i].text = "env"
-		if !hasSecond(list, arg) {
-			return list, ""
+		if args, end := callAt(list, i); len(args) == 2 {
+			list = slices.Concat(list[:i], tokens("(or (env "+joined(args[0])+") "+joined(args[1])+")"), list[end:])
 		}
-		end := argument(list, arg)
-		second := next(list, end-1)
-		out := slices.Concat(list[:i], []token{{"(or (env ", 'o'}}, list[arg:end], []token{{") ", 'o'}}, list[second:argument(list, second)], []token{{")", 'o'}})
-		return append(out, list[argument(list, second):]...), ""
+		return list, ""
 	},
 	"hostname": func(_ *rewriter, list []token, i, _ int) ([]token, string) {
 		list[i] = token{"(agent).Host", 'o'}
 		return list, ""
 	},
-	"replace": func(_ *rewriter, list []token, _, arg int) ([]token, string) { return replaced(list, arg) },
+	"replace": func(_ *rewriter, list []token, i, _ int) ([]token, string) {
+		args, _ := callAt(list, i)
+		if len(args) != 4 || joined(args[3]) != "-1" {
+			return nil, "replace that does not replace all"
+		}
+		return rewritten(list, i, "replaceAll", args[1], args[2], args[0]), ""
+	},
 	"reverse": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
 		// confd knows the list of gets under another name than its own.
 		if strings.HasPrefix(joined(list[min(arg, len(list)):argument(list, arg)]), "(gets ") {
@@ -302,13 +302,12 @@ var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) ([]tok
 		}
 		return nil, ""
 	},
-	"seq": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
-		last := callEnd(list, arg)
-		words := arguments(list[min(arg, last):last])
-		if len(words) != 2 {
+	"seq": func(_ *rewriter, list []token, i, _ int) ([]token, string) {
+		args, _ := callAt(list, i)
+		if len(args) != 2 {
 			return nil, "seq of a piped value"
 		}
-		return slices.Concat(list[:i], tokens("loop "+joined(words[0])+" (add 1 "+joined(words[1])+")"), list[last:]), ""
+		return rewritten(list, i, "loop", args[0], tokens("(add 1 "+joined(args[1])+")")), ""
 	},
 	"atoi": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
 		end := argument(list, arg)
@@ -323,32 +322,6 @@ var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) ([]tok
 		number := tokens("(or (and (ne " + value + " \"\") (parseInt " + value + ")) (and (eq " + value + " \"\") (fail \"atoi of an empty text\")) 0)")
 		return slices.Concat(list[:i], number, list[end:]), ""
 	},
-}
-
-// replaced translates replace TEXT OLD NEW -1.
-func replaced(list []token, arg int) ([]token, string) {
-	i := arg
-	for ; i > 0 && list[i].text != "replace"; i-- {
-	}
-	var args [][]token
-	at := arg
-	for len(args) < 4 && at < len(list) {
-		end := argument(list, at)
-		if end == at {
-			break
-		}
-		args = append(args, list[at:end])
-		at = next(list, end-1)
-	}
-	// -1 is a sign and a number.
-	if rest := joined(list[min(at, len(list)):]); len(args) != 3 || !strings.HasPrefix(rest, "-1") {
-		return nil, "replace that does not replace all"
-	}
-	out := append(slices.Clone(list[:i]), token{"replaceAll", 'w'})
-	for _, a := range [][]token{args[1], args[2], args[0]} {
-		out = append(append(out, token{" ", 'b'}), a...)
-	}
-	return append(out, list[min(at+2, len(list)):]...), ""
 }
 
 // confdFields translates the fields of pairs: the key of one is its whole path.
@@ -371,37 +344,34 @@ func confdFields(w *rewriter, of shape, base, path string, _ []token) (string, s
 	return "", "pairs have no field " + path
 }
 
-// swap exchanges the two arguments of a call.
-func swap(list []token, i int, to string) ([]token, string) {
-	a := next(list, i)
-	endA := argument(list, a)
-	b := next(list, endA-1)
-	endB := argument(list, b)
-	if after := next(list, endB-1); endA == a || endB == b || after < len(list) && list[after].text != ")" && list[after].text != "|" {
-		return nil, list[i].text + " takes its arguments in another order"
-	}
-	swapped := append(slices.Clone(list[:i]), token{to, 'w'})
-	swapped = append(swapped, list[i+1:a]...)
-	swapped = append(swapped, list[b:endB]...)
-	swapped = append(swapped, list[endA:b]...)
-	swapped = append(swapped, list[a:endA]...)
-	return append(swapped, list[endB:]...), ""
-}
-
-// callEnd is the end of the call that has its arguments from there.
-func callEnd(list []token, i int) int {
-	for depth := 0; i < len(list); i++ {
-		switch list[i].text {
+// callAt are the arguments of the call at list[i], and its end.
+func callAt(list []token, i int) ([][]token, int) {
+	end, depth := i, 0
+	for ; end < len(list); end++ {
+		switch list[end].text {
 		case "(":
 			depth++
 		case ")":
 			depth--
 		}
-		if depth < 0 || depth == 0 && list[i].text == "|" {
-			return i
+		if depth < 0 || depth == 0 && list[end].text == "|" {
+			break
 		}
 	}
-	return i
+	return arguments(list[i:end])[1:], end
+}
+
+// rewritten is the call at list[i] with another function and other arguments.
+func rewritten(list []token, i int, fn string, args ...[]token) []token {
+	_, end := callAt(list, i)
+	out := append(slices.Clone(list[:i]), token{fn, 'w'})
+	for _, a := range args {
+		out = append(append(out, token{" ", 'b'}), a...)
+	}
+	if end < len(list) && list[end].text == "|" {
+		out = append(out, token{" ", 'b'})
+	}
+	return append(out, list[end:]...)
 }
 
 // argument is the end of the argument that begins at a token: a word, a

@@ -242,7 +242,7 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 		if arg < len(list) && list[arg].kind == 's' {
 			return nil, name + " of a data centre"
 		}
-		w.result.groupSet()
+		w.result.set = true
 		// A service of Consul has instances, whatever their status.
 		return slices.Concat(list[:i], []token{{"groups", 'w'}, {" ", 'b'}, {`"services" "any"`, 's'}}, list[i+1:]), ""
 	case "file":
@@ -258,6 +258,10 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 	s, ok := literal(list, arg)
 	if !ok {
+		end := argument(list, arg)
+		if tag, name := w.computedTag(list[min(arg, end):end]); name != "" && next(list, end-1) == len(list) {
+			return slices.Concat(list[:i], tokens("(index (service "+quoteGo(w.result.service(name))+" | byTag) "+tag+")"), list[end:]), ""
+		}
 		return w.computedService(list, i, arg)
 	}
 	name, filter, _ := strings.Cut(s, "|")
@@ -309,6 +313,32 @@ func ctFilter(filter string) (string, string) {
 	return "", "the filter " + quoteGo(filter) + " of a service: members are up, draining, maintenance or down"
 }
 
+// computedTag are the tag and the name of a service whose tag alone is computed, as in
+// printf "%s.web" TAG.
+func (w *rewriter) computedTag(expr []token) (string, string) {
+	if len(expr) == 1 && w.now().defs[expr[0].text] != nil {
+		expr = slices.Concat([]token{{"(", 'o'}}, w.now().defs[expr[0].text], []token{{")", 'o'}})
+	}
+	if len(expr) < 2 || expr[0].text != "(" {
+		return "", ""
+	}
+	words := arguments(expr[1 : len(expr)-1])
+	if len(words) < 3 || words[0][0].text != "printf" {
+		return "", ""
+	}
+	format, _ := literal(words[1], 0)
+	dot := strings.LastIndexByte(format, '.')
+	if dot < 1 || strings.ContainsAny(format, "|@~?") || strings.Contains(format[dot:], "%") {
+		return "", ""
+	}
+	words[1] = []token{{quoteGo(format[:dot]), 's'}}
+	tag := "(printf"
+	for _, word := range words[1:] {
+		tag += " " + joined(word)
+	}
+	return tag + ")", format[dot+1:]
+}
+
 // computedService is a service whose name is computed: one of a set of groups. Its name
 // becomes a variable, which stays the same inside of blocks.
 func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
@@ -323,7 +353,7 @@ func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
 	if w.tagged(list[arg:end]) {
 		return nil, "service of a name that is computed, with a tag or filter: write the tag as {{ range index (service NAME | byTag) TAG }}"
 	}
-	w.result.groupSet()
+	w.result.set = true
 	status := ""
 	if more := next(list, end-1); more < len(list) && list[more].kind == 's' {
 		filter, _ := literal(list, more)

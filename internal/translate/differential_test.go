@@ -37,6 +37,7 @@ var pieces = []string{
 	`{{ scratch.Set "p" (print "app/" "") }}{{ keyOrDefault (print (scratch.Get "p") "name") "none" }}`, `{{ range tree (keyOrDefault "app/none" "app") }}{{ .Path }}={{ .Key }} {{ key .Path }}{{ end }}`, `{{ key (printf "%s/%s" (keyOrDefault "app/none" "app") "name") }}`,
 	`{{ range ls (print "/" (keyOrDefault "app/none" "app")) }}{{ .Path }} {{ .Key }};{{ end }}{{ range $k, $v := tree (print (keyOrDefault "app/none" "app") "/") | byKey }}{{ $k }}{{ range $n, $p := $v }}{{ $n }}{{ $p.Path }}{{ end }}{{ end }}`,
 	`{{ scratch.Set "p" "app" }}{{ range loop 2 }}{{ keyOrDefault (print (scratch.Get "p") "/name") "none" }}{{ scratch.Set "p" "other" }}{{ end }}`,
+	`{{ range service (printf "%s.SVC" (keyOrDefault "app/none" "TAG")) }}{{ .Port }} {{ end }}`, `{{ range $t := split "," "blue,none" }}{{ $n := printf "%s.SVC" $t }}{{ range service $n }}{{ .Address }} {{ end }}{{ end }}`,
 	`{{ key "KEY" }}`, `{{ keyOrDefault "KEY" "d" }}`, `{{ if keyExists "KEY" }}y{{ else }}n{{ end }}`, `{{ with key "KEY" }}<{{ . }}>{{ end }}`,
 	`{{ range ls "DIR" }}{{ .Key }}={{ .Value }};{{ end }}`, `{{ range tree "DIR" }}{{ .Path }}:{{ .Key }} {{ end }}`,
 	`{{ range $i, $p := ls "DIR" }}{{ if $i }},{{ end }}{{ $p.Key }}{{ else }}none{{ end }}`, `{{ len (ls "DIR") }}`,

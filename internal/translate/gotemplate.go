@@ -292,10 +292,8 @@ func (w *rewriter) translated(list []token, word string) ([]token, string) {
 			return nil, problem
 		}
 		list = out
-		if name := bare(list[i].text); list[i].kind == 'w' && !slices.ContainsFunc(template.Functions(), func(f template.Function) bool { return f.Name == name || f.Alias == name }) {
+		if name := bare(list[i].text); list[i].kind == 'w' && !w.allow(name) {
 			return nil, "there is no function " + name
-		} else if list[i].kind == 'w' {
-			w.allow(name)
 		}
 	}
 	return list, ""
@@ -379,13 +377,17 @@ func (w *rewriter) variable(name string, sh shape, action string) {
 	}
 }
 
-// allow notes what the functions of a template need.
-func (w *rewriter) allow(name string) {
+// allow notes what a function of a template needs. It returns whether there is one.
+func (w *rewriter) allow(name string) bool {
 	for _, f := range template.Functions() {
-		if f.Name == name && f.Allow != "" {
-			w.tmpl.allow = append(w.tmpl.allow, f.Allow)
+		if f.Name == name || f.Alias == name {
+			if f.Allow != "" {
+				w.tmpl.allow = append(w.tmpl.allow, f.Allow)
+			}
+			return true
 		}
 	}
+	return false
 }
 
 var (

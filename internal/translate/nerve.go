@@ -49,16 +49,12 @@ var nerveKeys = []string{"host", "port", "reporter_type", "zk_hosts", "zk_path",
 
 func (r *Result) nerveService(name string, m map[string]any, instance string) {
 	var b strings.Builder
-	var notes []note
-	miss := func(format string, args ...any) {
-		r.lost++
-		notes = noted(notes, true, format, args)
-	}
+	var notes notes
 	for _, key := range unknown(m, nerveKeys...) {
-		miss("%s has no counterpart here", key)
+		notes.miss("%s has no counterpart here", key)
 	}
 	if kind := text(m["reporter_type"]); kind != "" && kind != "zookeeper" {
-		miss("the reporter %s is not ZooKeeper", kind)
+		notes.miss("the reporter %s is not ZooKeeper", kind)
 	}
 	r.ensemble("service "+name, texts(m["zk_hosts"]))
 	fmt.Fprintf(&b, "group = %s\n", quote(cmp.Or(text(m["zk_path"]), "/services/"+name)))
@@ -72,9 +68,9 @@ func (r *Result) nerveService(name string, m map[string]any, instance string) {
 	line(&b, "haproxy_server_options", text(m["haproxy_server_options"]))
 	pairs(&b, "labels", first(m["labels"]))
 	for _, c := range blocks(m["checks"]) {
-		nerveCheck(&b, c, host, port, seconds(m["check_interval"]), miss)
+		nerveCheck(&b, c, host, port, seconds(m["check_interval"]), notes.miss)
 	}
-	r.others = append(r.others, other{"service", name, notes, b.String()})
+	r.others = append(r.others, other{"service", name, b.String(), notes})
 }
 
 // pairs is a map of texts in the settings.

@@ -10,11 +10,7 @@ import (
 // Templates of remco are pongo2's. They become templates of confd, whose functions have
 // the names of remco's, and these are translated as those of confd are.
 
-var (
-	pongoTag      = regexp.MustCompile(`(?s)\{%-?\s*verbatim\s*-?%\}(.*?)\{%-?\s*endverbatim\s*-?%\}|\{\{-?(.*?)-?\}\}|\{%-?(.*?)-?%\}|\{#(.*?)#\}`)
-	commentAfter  = regexp.MustCompile(`(?s)(%\})(?:\{#.*?#\})+`)
-	commentBefore = regexp.MustCompile(`(?s)(?:\{#.*?#\})+(\{%)`)
-)
+var pongoTag = regexp.MustCompile(`(?s)\{%-?\s*verbatim\s*-?%\}(.*?)\{%-?\s*endverbatim\s*-?%\}|\{\{-?(.*?)-?\}\}|\{%-?(.*?)-?%\}|\{#(.*?)#\}`)
 
 // node is a piece of a template.
 type node struct {
@@ -22,8 +18,6 @@ type node struct {
 	whole string // a tag as it is written; empty for plain text
 	kind  byte   // t(ext), r(aw text of verbatim), v(alue), s(tatement), c(omment)
 	at    string // where a tag is
-	trimL bool
-	trimR bool
 }
 
 // word is what a statement begins with.
@@ -88,75 +82,51 @@ func remcoText(r *Result, t *Template, source string, d dialect, read ReadFunc) 
 	})
 }
 
-// parsed splits a template into its pieces.
+// parsed splits a template into its pieces, with the text between them as remco reads it:
+// blanks before a statement and the line break after it are no text.
 func (p *pongo) parsed(source string) []node {
-	tags := tagPlaces(source)
-	source = trimmedBlocks(source)
 	var list []node
 	at := 0
 	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		list = append(list, node{kind: 't', text: source[at:m[0]]})
-		n := node{whole: source[m[0]:m[1]]}
+		n := node{whole: source[m[0]:m[1]], at: fmt.Sprintf("line %d, column %d", strings.Count(source[:m[0]], "\n")+1, m[0]-strings.LastIndexByte(source[:m[0]], '\n'))}
+		for i, kind := range []byte("rvsc") {
+			if from := m[2*i+2]; from >= 0 {
+				n.kind, n.text = kind, source[from:m[2*i+3]]
+			}
+		}
+		if n.kind == 'v' || n.kind == 's' {
+			n.text = strings.TrimSpace(n.text)
+		}
+		list = append(list, node{kind: 't', text: source[at:m[0]]}, n)
 		at = m[1]
-		switch {
-		case m[2] >= 0:
-			n.kind, n.text = 'r', source[m[2]:m[3]]
-		case m[4] >= 0:
-			n.kind, n.text = 'v', strings.TrimSpace(source[m[4]:m[5]])
-		case m[6] >= 0:
-			n.kind, n.text = 's', strings.TrimSpace(source[m[6]:m[7]])
-		default:
-			n.kind, n.text = 'c', source[m[8]:m[9]]
-		}
-		if n.kind != 'c' && len(tags) > 0 {
-			n.at, tags = tags[0], tags[1:]
-			n.trimL, n.trimR = n.whole[2] == '-', n.whole[len(n.whole)-3] == '-'
-		}
-		list = append(list, n)
 	}
 	list = append(list, node{kind: 't', text: source[at:]})
-	for i := range list {
-		if i > 0 && list[i-1].trimR {
-			list[i].text = strings.TrimLeft(list[i].text, " \t\r\n")
+	for i, n := range list {
+		before, after := beside(list, i, -1), beside(list, i, 1)
+		if n.kind == 's' {
+			before.text, after.text = strings.TrimRight(before.text, " \t"), strings.TrimPrefix(after.text, "\n")
 		}
-		if i+1 < len(list) && list[i+1].trimL {
-			list[i].text = strings.TrimRight(list[i].text, " \t\r\n")
+		if n.kind != 't' && n.kind != 'c' && n.whole[2] == '-' {
+			before.text = strings.TrimRight(before.text, " \t\r\n")
 		}
-	}
-	return list
-}
-
-// tagPlaces are where the tags of a template are, without comments.
-func tagPlaces(source string) []string {
-	var list []string
-	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		if m[8] < 0 {
-			before := source[:m[0]]
-			list = append(list, fmt.Sprintf("line %d, column %d", strings.Count(before, "\n")+1, m[0]-strings.LastIndexByte(before, '\n')))
+		if n.kind != 't' && n.kind != 'c' && n.whole[len(n.whole)-3] == '-' {
+			after.text = strings.TrimLeft(after.text, " \t\r\n")
 		}
 	}
 	return list
 }
 
-// trimmedBlocks is the text as remco reads it: blanks before a statement and the line
-// break after it are no text.
-func trimmedBlocks(source string) string {
-	// A comment beside a statement is nothing between it and the blanks.
-	source = commentAfter.ReplaceAllString(source, "$1")
-	source = commentBefore.ReplaceAllString(source, "$1")
-	var b strings.Builder
-	at := 0
-	for _, m := range pongoTag.FindAllStringSubmatchIndex(source, -1) {
-		if m[6] < 0 {
-			continue
-		}
-		b.WriteString(strings.TrimRight(source[at:m[0]], " \t") + source[m[0]:m[1]])
-		at = m[1]
-		if strings.HasPrefix(source[at:], "\n") {
-			at++
-		}
+// beside is the text before or after a tag. A comment beside a statement is nothing
+// between it and the text.
+func beside(list []node, i, step int) *node {
+	kind := list[i].kind
+	for i += step; i > 0 && i < len(list)-1 && kind == 's' && (list[i].kind == 'c' || list[i].text == ""); {
+		i += step
 	}
-	return b.String() + source[at:]
+	if i < 0 || i >= len(list) || list[i].kind != 't' {
+		return &node{}
+	}
+	return &list[i]
 }
 
 // nodes translates pieces.

@@ -38,9 +38,8 @@ type Result struct {
 	others    []other           // blocks that are neither groups nor templates
 	templates []*Template
 	program   *program
-	notes     []note
-	lost      int    // what could not be translated
 	logLevel  string // empty: the default
+	notes
 }
 
 // Template is one translated template.
@@ -55,9 +54,8 @@ type Template struct {
 	reloadEnv                                *environment
 	checkTimeout, reloadTimeout              string
 	allow                                    []string
-	notes                                    []note
-	lost                                     int // what could not be translated
 	original                                 Original
+	notes
 }
 
 // Original is a template as the other program has it, with what decides what it renders.
@@ -91,8 +89,8 @@ type named struct{ name, label string }
 // other is a block that is printed as it is.
 type other struct {
 	kind, name string
-	notes      []note
 	body       string
+	notes
 }
 
 // program is a supervised program.
@@ -123,33 +121,33 @@ type note struct {
 	lost bool
 }
 
-func noted(list []note, lost bool, format string, args []any) []note {
-	n := note{fmt.Sprintf(format, args...), lost}
-	if slices.Contains(list, n) {
-		return list
-	}
-	return append(list, n)
+// notes are those about the whole, a block or a template.
+type notes struct {
+	list []note
+	lost int // what could not be translated
 }
 
-func (r *Result) note(format string, args ...any) { r.notes = noted(r.notes, false, format, args) }
-
-func (t *Template) note(format string, args ...any) { t.notes = noted(t.notes, false, format, args) }
+func (n *notes) note(format string, args ...any) { n.add(note{fmt.Sprintf(format, args...), false}) }
 
 // miss notes what could not be translated.
-func (r *Result) miss(format string, args ...any) {
-	r.lost++
-	r.notes = noted(r.notes, true, format, args)
+func (n *notes) miss(format string, args ...any) {
+	n.lost++
+	n.add(note{fmt.Sprintf(format, args...), true})
 }
 
-func (t *Template) miss(format string, args ...any) {
-	t.lost++
-	t.notes = noted(t.notes, true, format, args)
+func (n *notes) add(one note) {
+	if !slices.Contains(n.list, one) {
+		n.list = append(n.list, one)
+	}
 }
 
 // Lost is how many constructs could not be translated. Each is among the
 // notes; the other notes only say what zkagent does in another way.
 func (r *Result) Lost() int {
 	n := r.lost
+	for _, o := range r.others {
+		n += o.lost
+	}
 	for _, t := range r.templates {
 		n += t.lost
 	}
@@ -159,8 +157,8 @@ func (r *Result) Lost() int {
 // EachNote calls fn for each note, in order. Lost says that it is about something that
 // could not be translated.
 func (r *Result) EachNote(fn func(text string, lost bool)) {
-	each := func(prefix string, notes []note) {
-		for _, n := range notes {
+	each := func(prefix string, notes notes) {
+		for _, n := range notes.list {
 			fn(prefix+n.text, n.lost)
 		}
 	}
@@ -257,9 +255,6 @@ func (r *Result) service(name string) string {
 	r.groups[l] = "/services/" + name
 	return l
 }
-
-// groupSet makes all services a set of groups.
-func (r *Result) groupSet() { r.set = true }
 
 // plainName is an element of a path that can be the name of a config.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
@@ -378,7 +373,7 @@ func (r *Result) ensemble(who string, servers []string) {
 func (r *Result) Settings(inline bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Translated by zkagent import from %s. Follow each line with \"import:\" before you use it.\n", r.from)
-	comment(&b, r.notes)
+	comment(&b, r.list)
 	if r.logLevel != "" {
 		b.WriteString("log {\nlevel = " + quote(r.logLevel) + "\n}\n")
 	}
@@ -409,7 +404,7 @@ func (r *Result) Settings(inline bool) string {
 	}
 	for _, o := range r.others {
 		fmt.Fprintf(&b, "\n%s %q {\n", o.kind, o.name)
-		comment(&b, o.notes)
+		comment(&b, o.list)
 		b.WriteString(o.body + "}\n")
 	}
 	for _, t := range r.templates {
@@ -509,7 +504,7 @@ func comment(b *strings.Builder, notes []note) {
 // print prints the block of a template.
 func (t *Template) print(b *strings.Builder, inline bool, inherit inheritance) {
 	fmt.Fprintf(b, "\ntemplate %q {\n", t.Name)
-	comment(b, t.notes)
+	comment(b, t.list)
 	switch {
 	case t.Text == "" && t.source != "":
 		line(b, "source", t.source)
