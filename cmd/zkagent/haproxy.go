@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -74,12 +75,16 @@ func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOption
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lists := make(chan []view.Member, 1)
-	follower := registry.NewGroup(group)
+	members := registry.NewGroup(group)
 	ended := make(chan error, 1)
 	go func() {
 		defer close(lists)
 		ended <- session.Each(ctx, zk, func(ctx context.Context, s *session.Session) error {
-			return follower.Run(ctx, s, func(grp *view.Group) {
+			source := view.Source{Kind: view.KindGroup, Name: name}
+			if err := readable(ctx, s, []follower{{source: source, path: group.Path}}); err != nil {
+				return err
+			}
+			return members.Run(ctx, s, func(grp *view.Group) {
 				if !grp.Missing { // without the group's znode its members are unknown
 					latest(lists, grp.Members)
 				}
@@ -100,7 +105,7 @@ func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOption
 }
 
 func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-chan []view.Member) error {
-	ctx, cancel := g.patience(ctx, 0)
+	ctx, cancel := g.patience(ctx, cmp.Or(g.timeout, oneShot))
 	defer cancel()
 	defer g.awaiting("waiting for the members of the group; --timeout ends it")()
 	select {

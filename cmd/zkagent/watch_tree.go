@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/proc"
@@ -29,14 +31,14 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 	defer cancel(nil)
 	errEnough := errors.New("enough")
 	err := recipe.NewTree(recipe.TreeConfig{Path: root, Logger: g.logger()}).Run(ctx, s, func(u recipe.TreeUpdate) {
-		if ctx.Err() != nil || !u.First && len(u.Changes) == 0 {
+		if ctx.Err() != nil || !u.First && len(u.Changes)+len(u.Errors) == 0 {
 			return
 		}
-		var failed error
-		if !u.First || !o.changesOnly {
+		failed := unreadable(&g.Console, root, u)
+		if failed == nil && (!u.First || !o.changesOnly) {
 			failed = treeChanged(ctx, &g.Console, root, u.Last, treeChanges(u), command)
 		}
-		if failed != nil || o.once && !u.First {
+		if failed != nil || o.once && !u.First && len(u.Changes) > 0 {
 			cancel(cmp.Or(failed, errEnough))
 		}
 	})
@@ -47,6 +49,18 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// unreadable warns about the znodes that cannot be read now. A root that an ACL closes is
+// an error.
+func unreadable(console *term.Console, root string, u recipe.TreeUpdate) error {
+	if err := u.Errors[root]; u.First && errors.Is(err, session.ErrNoAuth) {
+		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(u.Errors)) {
+		console.Warnf("%s cannot be read: %v", path, u.Errors[path])
+	}
+	return nil
 }
 
 // treeChanges returns the deleted znodes first.
