@@ -137,12 +137,9 @@ func (h *Hold) run(ctx context.Context, fn func(context.Context, *Hold) error) e
 	defer stop()
 	err := fn(held, h)
 	ended := h.Err()
-	released := h.Release(context.WithoutCancel(ctx))
-	switch {
-	case err != nil && ended != nil:
+	_ = h.Release(context.WithoutCancel(ctx)) // work that is done stays done; the delete continues in the background
+	if err != nil && ended != nil {
 		return ended
-	case err == nil && ended == nil:
-		return released
 	}
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/recipe"
@@ -68,6 +70,39 @@ func TestWhileLocked(t *testing.T) {
 	}
 	if names, err := srv.Children("/locks/deploy"); err != nil || len(names) != 0 {
 		t.Errorf("left %q, %v", names, err)
+	}
+}
+
+// Work that is done is not done again, even if the lock cannot be released or its session
+// ends meanwhile.
+func TestWhileLocked_DoneOnce(t *testing.T) {
+	for name, fault := range map[string]func(*memzk.Server){
+		"cut off": func(srv *memzk.Server) { srv.Partition() },
+		"expired": func(srv *memzk.Server) {
+			srv.Partition()
+			for _, id := range srv.SessionIDs() {
+				srv.ExpireSession(id)
+			}
+			time.AfterFunc(time.Second, func() { srv.Heal() })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, srv, end := manager(t.Context())
+				defer end()
+				times := 0
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				err := recipe.WhileLocked(ctx, m, recipe.LockConfig{Path: "/locks/deploy"}, func(context.Context, *recipe.Hold) error {
+					times++
+					fault(srv)
+					return nil
+				})
+				if err != nil || times != 1 {
+					t.Errorf("the work was done %d times: %v", times, err)
+				}
+			})
+		})
 	}
 }
 
