@@ -26,18 +26,16 @@ func NewBarrier(s *session.Session, path string) *Barrier { return &Barrier{s, p
 
 // Close closes the barrier. Closing a closed barrier succeeds.
 func (b *Barrier) Close(ctx context.Context) error {
-	for {
-		err := withContainers(ctx, b.s, b.path, func() error {
+	err := untilKnown(ctx, func() error {
+		return withContainers(ctx, b.s, b.path, func() error {
 			_, _, err := b.s.Create(ctx, b.path, nil, session.Persistent)
 			return err
 		})
-		switch {
-		case err == nil, errors.Is(err, session.ErrNodeExists):
-			return nil
-		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
-			return fmt.Errorf("close barrier: %w", err)
-		}
+	})
+	if err == nil || errors.Is(err, session.ErrNodeExists) {
+		return nil
 	}
+	return fmt.Errorf("close barrier: %w", err)
 }
 
 // Open opens the barrier for all waiters. Opening an open barrier succeeds.

@@ -106,18 +106,23 @@ func lookAgain(ctx context.Context, s *session.Session, path string) (session.St
 	return s.Exists(ctx, path)
 }
 
-// removeOwn deletes a znode of ours. A znode that is already gone counts as success.
-// After a lost reply it tries again.
-func removeOwn(ctx context.Context, s *session.Session, path string) error {
+// untilKnown repeats a write that may be applied twice, until its outcome is known or ctx
+// has ended.
+func untilKnown(ctx context.Context, write func() error) error {
 	for {
-		err := s.Delete(ctx, path, -1)
-		switch {
-		case err == nil, errors.Is(err, session.ErrNoNode):
-			return nil
-		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
-			return fmt.Errorf("delete %s: %w", path, err)
+		if err := write(); ctx.Err() != nil || !errors.Is(err, session.ErrUnknown) {
+			return err
 		}
 	}
+}
+
+// removeOwn deletes a znode of ours. A znode that is already gone counts as success.
+func removeOwn(ctx context.Context, s *session.Session, path string) error {
+	err := untilKnown(ctx, func() error { return s.Delete(ctx, path, -1) })
+	if err == nil || errors.Is(err, session.ErrNoNode) {
+		return nil
+	}
+	return fmt.Errorf("delete %s: %w", path, err)
 }
 
 // removeExactly deletes the znode at path if it still has that czxid. It is for

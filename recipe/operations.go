@@ -27,7 +27,7 @@ import (
 type operations struct {
 	s    *session.Session
 	path string
-	idle chan *session.ProtectedMulti
+	idle chan *marker
 
 	mu  sync.Mutex // mu guards what follows
 	age int32      // the era, as it was last read; 0: unknown
@@ -40,7 +40,7 @@ var errEra = errors.New("made anew since it was read")
 const idleMarkers = 64
 
 func newOperations(s *session.Session, path string) *operations {
-	return &operations{s: s, path: path, idle: make(chan *session.ProtectedMulti, idleMarkers)}
+	return &operations{s: s, path: path, idle: make(chan *marker, idleMarkers)}
 }
 
 // do sends ops, and returns nil when they were applied, exactly once. It returns an
@@ -60,28 +60,21 @@ func (o *operations) results(ctx context.Context, ops ...session.Op) ([]session.
 		if err != nil {
 			return nil, 0, err
 		}
-		results, applied, err := marker.Multi(ctx, ops...)
-		if applied {
-			err = nil
-		}
-		if errors.Is(err, session.ErrProtection) {
+		results, zxid, err := marker.multi(ctx, o.s, ops)
+		if errors.Is(err, errMarker) {
 			continue // nothing was applied; another marker will do
 		}
-		if errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrNoNode) {
-			return nil, 0, fmt.Errorf("%w: %s", session.ErrUnknown, err.Error())
-		}
-		zxid := marker.Found()
 		o.keep(marker)
 		return results, zxid, o.unlessEra(err)
 	}
 }
 
 // keep keeps a marker for the next multi.
-func (o *operations) keep(marker *session.ProtectedMulti) {
+func (o *operations) keep(m *marker) {
 	select {
-	case o.idle <- marker:
+	case o.idle <- m:
 	default:
-		abandon(o.s, marker.Path())
+		abandon(o.s, m.path)
 	}
 }
 
@@ -130,11 +123,11 @@ func (o *operations) unlessEra(err error) error {
 	return errEra
 }
 
-func (o *operations) marker(ctx context.Context) (*session.ProtectedMulti, error) {
+func (o *operations) marker(ctx context.Context) (*marker, error) {
 	select {
 	case m := <-o.idle:
 		return m, nil
 	default:
-		return session.NewProtectedMulti(ctx, o.s, o.path)
+		return newMarker(ctx, o.s, o.dir())
 	}
 }

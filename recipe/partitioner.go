@@ -139,7 +139,7 @@ func (p *Partitioner) ours(members []Member) []string {
 }
 
 // memberID returns the id in the name of a member's znode.
-func memberID(name string) string { return name[min(len(newHex())+1, len(name)):] }
+func memberID(name string) string { return name[min(33, len(name)):] }
 
 // division is what one Run owns. Only its goroutine uses it.
 type division struct {

@@ -36,26 +36,15 @@ func (l *Lock) Revoke(ctx context.Context) error {
 		if !c.Holder {
 			break
 		}
-		if err := l.ask(ctx, c.Path); err != nil {
+		err := untilKnown(ctx, func() error {
+			_, err := l.s.Set(ctx, c.Path, []byte(revokeData), -1)
 			return err
+		})
+		if err != nil && !errors.Is(err, session.ErrNoNode) { // it left by itself
+			return fmt.Errorf("revoke %s: %w", c.Path, err)
 		}
 	}
 	return nil
-}
-
-// ask writes the request into the znode of a holder.
-func (l *Lock) ask(ctx context.Context, path string) error {
-	for {
-		// Setting the same data twice is harmless, so try again after an
-		// unknown outcome.
-		_, err := l.s.Set(ctx, path, []byte(revokeData), -1)
-		switch {
-		case err == nil, errors.Is(err, session.ErrNoNode):
-			return nil // it left by itself
-		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
-			return fmt.Errorf("revoke %s: %w", path, err)
-		}
-	}
 }
 
 // Revoke asks all holders of the lock, the writer or the readers, to release it.

@@ -8,7 +8,7 @@
 //   - An operation takes a context and ends with it. A read waits for a connection,
 //     and is repeated when the connection is lost. A write is sent again only while
 //     it cannot have been applied; otherwise its error matches [ErrUnknown].
-//     [Session.CreateProtected] and [ProtectedMulti] find out whether it was.
+//     [Session.CreateProtected] finds out whether it was.
 //   - A [Watch] fires when the data may have changed. After a reconnect the session
 //     sets all watches again, as of the last zxid that it saw before, so no event is
 //     lost. An event that arrived before the reply to a read has fired its watch

@@ -417,30 +417,3 @@ func TestSession_Moved(t *testing.T) {
 		}
 	})
 }
-
-// A multi whose outcome could not be found out leaves a version that is not known: the
-// next one reads it first.
-func TestProtectedMulti_ReadsAgainAfterDoubt(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		bubble(t, func(t *testing.T, srv *memzk.Server) {
-			if err := srv.Create("/a", nil); err != nil {
-				t.Fatal(err)
-			}
-			s := dialMem(t, memConfig(srv))
-			defer s.Close()
-			m, err := NewProtectedMulti(t.Context(), s, "/a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			srv.LoseReply(jute.OpMulti, 1, before)
-			srv.RefuseWith(jute.OpSync, jute.ErrCodeSystemError)
-			if _, _, err := m.Multi(t.Context(), SetOp("/a", []byte("1"), -1)); !errors.Is(err, ErrUnknown) {
-				t.Fatalf("got %v", err)
-			}
-			srv.Allow(jute.OpSync)
-			if _, applied, err := m.Multi(t.Context(), SetOp("/a", []byte("2"), -1)); err != nil || !applied {
-				t.Errorf("lost before it was applied %v: %v, %v", before, applied, err)
-			}
-		})
-	}
-}

@@ -46,13 +46,12 @@ func (s *Session) run() {
 
 // finish ends the connection and waits for all goroutines of the session.
 func (s *Session) finish() {
-	s.hosts.cancel()
 	s.mu.Lock()
 	w := s.dialed
 	s.cur = nil
 	s.mu.Unlock()
 	if w != nil {
-		w.detach()
+		w.fail(errEnded)
 	}
 	s.hosts.writers.Wait()
 	s.cleanups.Wait()

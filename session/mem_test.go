@@ -253,34 +253,3 @@ func TestCreateProtected_CancelCleansUp(t *testing.T) {
 		}
 	})
 }
-
-func TestProtectedMulti_OutcomeIsKnown(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		t.Run(fmt.Sprint("before=", before), func(t *testing.T) {
-			bubble(t, func(t *testing.T, srv *memzk.Server) {
-				s := dialMem(t, memConfig(srv))
-				defer s.Close()
-				ctx := t.Context()
-				m, err := NewProtectedMulti(ctx, s, "/q")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := srv.Create("/n", nil); err != nil {
-					t.Fatal(err)
-				}
-				for i := range 3 {
-					srv.LoseReply(jute.OpMulti, 1, before)
-					_, applied, err := m.Multi(ctx, SetOp("/n", nil, int32(i)))
-					if err != nil || !applied {
-						t.Fatalf("round %d: applied %v, %v", i, applied, err)
-					}
-				}
-				_, applied, err := m.Multi(ctx, SetOp("/n", nil, 0))
-				me, ok := errors.AsType[*MultiError](err)
-				if applied || !ok || me.Index != 0 || !errors.Is(err, ErrBadVersion) {
-					t.Errorf("got %v %v", applied, err)
-				}
-			})
-		})
-	}
-}

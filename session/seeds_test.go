@@ -21,7 +21,6 @@ import (
 //
 //   - what a write says of itself is so: done, not done, or unknown;
 //   - a protected create leaves one znode when it succeeds and none when not;
-//   - a marker knows the outcome of a multi, or the session has ended;
 //   - a reader that waits by watches sees the last change;
 //   - while a session is held, the server has it, unless a test has ended it there;
 //   - when the faults are over there is a session, and its end takes seconds.
@@ -130,19 +129,6 @@ func (m *sim) write(ctx context.Context, s *Session, rng *rand.Rand, n int) {
 	_, _, err := s.Create(ctx, path, []byte("1"), Persistent)
 	m.outcome("create", err, m.srv.Exists(path))
 	if err != nil {
-		return
-	}
-	if rng.IntN(2) == 0 {
-		marker, err := NewProtectedMulti(ctx, s, "/m")
-		if err != nil {
-			return
-		}
-		_, applied, err := marker.Multi(ctx, SetOp(path, []byte("2"), 0))
-		node, _ := m.srv.Get(path)
-		if done := string(node.Data) == "2"; err == nil && !applied || applied && !done || err != nil && !errors.Is(err, ErrUnknown) && done {
-			m.t.Errorf("multi: applied is %v, %v; the data are %q", applied, err, node.Data)
-		}
-		_ = marker.Close(ctx)
 		return
 	}
 	_, err = s.Set(ctx, path, []byte("2"), 0)

@@ -154,6 +154,10 @@ func (s *Session) authCalls() []*call {
 func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.endCause != nil {
+		s.cur = nil
+		return
+	}
 	s.lastErr = fmt.Errorf("%s: %w", w.server, err)
 	if old := w.able.warning(); old != nil {
 		s.lastErr = fmt.Errorf("%w: %w", s.lastErr, old)
@@ -165,9 +169,6 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 		return
 	}
 	s.cur = nil
-	if s.endCause != nil {
-		return
-	}
 	awaited := slices.ContainsFunc(calls, (*call).awaitsReply)
 	if awaited && hungUp(err) {
 		w.able.hungUp(calls)

@@ -123,7 +123,7 @@ func (s *Session) end(st State, cause error) bool {
 	s.mu.Unlock()
 	s.cancel(cause)
 	if st == Expired && w != nil {
-		w.detach()
+		w.fail(errEnded)
 	}
 	return true
 }

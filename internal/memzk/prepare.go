@@ -114,9 +114,6 @@ func (p *preparer) create(op int32, r createRequest) error {
 	if isEphemeral(parent.owner) {
 		return Error(jute.ErrCodeNoChildrenForEphemerals)
 	}
-	if err = p.checkQuota(path, int64(len(r.data)), 1); err != nil {
-		return err
-	}
 	parent.cversion++
 	parent.children++
 	*child = record{exists: true, acl: acl, owner: owner}
@@ -156,11 +153,6 @@ func (p *preparer) setData(path string, data []byte, version int32) error {
 	n, err := p.permitted(path, jute.PermWrite)
 	if err != nil {
 		return err
-	}
-	if old := p.s.primary.tree.get(path); old != nil {
-		if err = p.checkQuota(path, int64(len(data)-len(old.data)), 0); err != nil {
-			return err
-		}
 	}
 	if err := checkVersion(n.version, version); err != nil {
 		return err

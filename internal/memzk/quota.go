@@ -2,10 +2,7 @@ package memzk
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-
-	"github.com/zkagent/zkagent/internal/jute"
 )
 
 // A quota of a path is two znodes below /zookeeper/quota and that path: what it
@@ -14,26 +11,6 @@ const (
 	limitsName = "/zookeeper_limits"
 	statsName  = "/zookeeper_stats"
 )
-
-// checkQuota refuses a change that goes over a hard limit of the nearest quota
-// at or above path. What counts is the tree before the transaction, as on a
-// real server. Usage is counted when it is needed.
-func (p *preparer) checkQuota(path string, bytes, count int64) error {
-	if !p.s.opts.EnforceQuota {
-		return nil
-	}
-	t := p.s.primary.tree
-	prefix := t.quotaOf(path)
-	if prefix == "" {
-		return nil
-	}
-	limits := t.get(quotaPath + prefix + limitsName)
-	usedBytes, usedCount := t.usage(prefix)
-	if over(limits.data, "byteHardLimit", usedBytes+bytes) || over(limits.data, "countHardLimit", usedCount+count) {
-		return Error(jute.ErrCodeQuotaExceeded)
-	}
-	return nil
-}
 
 // quotaOf returns the nearest path at or above path that has a quota, or "".
 func (t *tree) quotaOf(path string) string {
@@ -70,20 +47,6 @@ func (t *tree) account(path string, bytes, count int) {
 	if n, err := fmt.Sscanf(string(stats.data), "count=%d,bytes=%d", &usedCount, &usedBytes); n == 2 && err == nil {
 		stats.data = fmt.Appendf(nil, "count=%d,bytes=%d", usedCount+count, usedBytes+bytes)
 	}
-}
-
-// over reports whether the limit of that name is set and less than used. The
-// text is like "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3".
-func over(limits []byte, name string, used int64) bool {
-	for part := range strings.FieldsFuncSeq(string(limits), func(r rune) bool { return r == ',' || r == ';' }) {
-		key, value, _ := strings.Cut(part, "=")
-		if key != name {
-			continue
-		}
-		limit, err := strconv.ParseInt(strings.TrimSuffix(value, "="), 10, 64)
-		return err == nil && limit > -1 && used > limit
-	}
-	return false
 }
 
 // usage counts the data and the znodes at and below path.

@@ -59,38 +59,6 @@ func handshakeProgram(r *runner) {
 	r.exists("b", "/e", false)
 }
 
-// quotaProgram sets hard limits of three znodes and of ten bytes.
-func quotaProgram(r *runner) {
-	quota := func(path, limits string) {
-		full := "/zookeeper/quota" + r.root + path
-		for i := len("/zookeeper/quota/"); i < len(full); i++ {
-			if full[i] == '/' {
-				_, _ = r.conn("a").Create(full[:i], nil, 0)
-			}
-		}
-		_, _ = r.conn("a").Create(full, nil, 0)
-		_, _ = r.conn("a").Create(full+"/zookeeper_limits", []byte(limits), 0)
-		_, _ = r.conn("a").Create(full+"/zookeeper_stats", []byte("count=1,bytes=0"), 0)
-	}
-	r.create("a", jute.OpCreate, "/count", "", 0)
-	quota("/count", "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3")
-	r.create("a", jute.OpCreate, "/bytes", "", 0)
-	quota("/bytes", "count=-1,bytes=-1=;byteHardLimit=10;countHardLimit=-1")
-	r.create("a", jute.OpCreate, "/soft", "", 0)
-	quota("/soft", "count=1,bytes=1=;byteHardLimit=-1;countHardLimit=-1")
-	for _, p := range []string{"/count", "/bytes", "/soft"} {
-		r.create("a", jute.OpCreate, p+"/a", "1234", 0)
-		r.create("a", jute.OpCreate, p+"/a/b", "1234", 0)
-		r.create("a", jute.OpCreate, p+"/c", "1234", 0)
-		r.set("a", p+"/a", "123456", -1)
-		r.set("a", p+"/a", "1234567", -1)
-		r.set("a", p+"/a", "", 7)
-		r.multi("a", jute.OpMulti, r.part(jute.OpDelete, p+"/a/b", int32(-1)), r.part(jute.OpCreate, p+"/d", []byte("1234"), raw.OpenACL, 0))
-		r.delete("a", p+"/a/b", -1)
-		r.create("a", jute.OpCreate, p+"/d", "1234", 0)
-	}
-}
-
 // usageProgram looks at the znode in which a server keeps what a quota uses.
 func usageProgram(r *runner) {
 	quota := "/zookeeper/quota" + r.root

@@ -36,7 +36,6 @@ func TestConformance(t *testing.T) {
 		{"sessions", sessionProgram},
 		{"handshake", handshakeProgram},
 		{"special", specialProgram},
-		{"quota", quotaProgram},
 		{"usage", usageProgram},
 		{"sasl", saslProgram},
 		{"malformed", malformedProgram},

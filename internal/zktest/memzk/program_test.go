@@ -32,13 +32,13 @@ type target struct {
 // containers, because that would be a transaction in the middle of a program.
 func targets(t *testing.T) []target {
 	t.Helper()
-	s := New(Options{Version: zktest.Version(t, zktest.Release), EnforceQuota: true, MinTimeout: 200 * time.Millisecond, MaxTimeout: time.Minute, ContainerInterval: 24 * time.Hour})
+	s := New(Options{Version: zktest.Version(t, zktest.Release), MinTimeout: 200 * time.Millisecond, MaxTimeout: time.Minute, ContainerInterval: 24 * time.Hour})
 	t.Cleanup(s.Close)
 	addr, err := s.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference := zktest.Start(t, zktest.Options{JVMFlags: []string{"-Dznode.container.checkIntervalMs=86400000", "-Dzookeeper.enforceQuota=true"}})
+	reference := zktest.Start(t, zktest.Options{JVMFlags: []string{"-Dznode.container.checkIntervalMs=86400000"}})
 	return []target{{"memzk", addr.String()}, {"real", reference.Addr()}}
 }
 
