@@ -92,7 +92,8 @@ type reader struct {
 	decode func(i int, d *jute.Decoder)
 	failed func(i int, err error)
 	single func(ctx context.Context, i int) (bytes int, err error)
-	took   func(ids []int) // is called for those of each part when it was read; nil: nothing
+	took   func(ids []int)                                        // is called for those of each part when it was read; nil: nothing
+	ask    func(ctx context.Context, r *request, ids []int) error // sends the request for some; nil: exchange
 }
 
 // many reads all paths in parts, a few at a time. It ends with the first error about
@@ -194,12 +195,17 @@ func (s *Session) inParts(ctx context.Context, paths []string, read func(context
 
 // part reads the paths with these indexes, in one request if the server supports it.
 func (s *Session) part(ctx context.Context, paths []string, ids []int, r reader, seen *sizes) error {
-	if len(ids) == 1 {
+	if len(ids) == 1 && r.ask == nil || len(paths) == 1 {
 		return s.oneByOne(ctx, ids, r, seen)
 	}
-	_, err := s.exchange(ctx, s.multiRead(paths, ids, r, seen))
+	ask, err := s.multiRead(paths, ids, r, seen), error(nil)
+	if r.ask != nil {
+		err = r.ask(ctx, ask, ids)
+	} else {
+		_, err = s.exchange(ctx, ask)
+	}
 	switch {
-	case errors.Is(err, ErrUnimplemented):
+	case errors.Is(err, ErrUnimplemented), errors.Is(err, ErrTooLarge) && len(ids) == 1:
 		return s.oneByOne(ctx, ids, r, seen)
 	case errors.Is(err, ErrTooLarge):
 		mid := len(ids) / 2

@@ -33,13 +33,16 @@ type WatchedResult struct {
 // ErrNotRead is for internal use: EachManyW left a path out because of its limit.
 var ErrNotRead = errors.New("not read, the limit of bytes was reached")
 
-// watchedPart is a part of EachManyW: the paths with these indexes.
-type watchedPart struct {
+// watchedRead is one call of EachManyW.
+type watchedRead struct {
+	s     *Session
 	paths []string
-	ids   []int
 	kids  bool
 	out   []WatchedResult
-	seen  *sizes
+	limit int64
+
+	mu   sync.Mutex // guards data, and orders the calls of took
+	data int64
 }
 
 // EachManyW is for internal use. It reads many znodes like GetMany, and watches their
@@ -52,45 +55,33 @@ type watchedPart struct {
 // next, and not twice at the same time. When the error is not nil, some results are
 // missing. What took has got is its caller's, also then.
 func (s *Session) EachManyW(ctx context.Context, paths []string, kids bool, limit int64, took func(int, WatchedResult)) error {
-	for _, p := range paths {
-		if err := ValidatePath(p); err != nil {
-			return fmt.Errorf("read many: %w", &Error{Op: jute.OpName(jute.OpMultiRead), Path: p, Err: err})
-		}
-	}
-	if len(paths) == 0 {
-		return nil
-	}
 	if len(paths) > 1 && !s.zxidIsFresh() && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
 		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return fmt.Errorf("read many: %w", err)
 		}
 	}
-	out := make([]WatchedResult, len(paths))
-	var mu sync.Mutex // guards data, and orders the calls of took
-	var data int64
-	return s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
-		mu.Lock()
-		full := limit > 0 && data > limit
-		mu.Unlock()
-		if full {
+	w := &watchedRead{s: s, paths: paths, kids: kids, out: make([]WatchedResult, len(paths)), limit: limit}
+	err := s.many(ctx, paths, reader{
+		op: jute.OpGetData, ask: w.ask, single: w.single,
+		decode: func(i int, d *jute.Decoder) {
+			w.out[i].Err = nil
+			_ = d.Get(&w.out[i].Data, &w.out[i].Stat)
+		},
+		failed: func(i int, err error) { w.out[i].Result = Result{Err: err} },
+		took: func(ids []int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			for _, i := range ids {
-				out[i].Err = ErrNotRead
+				w.data += int64(len(w.out[i].Data))
+				took(i, w.out[i])
+				w.out[i] = WatchedResult{}
 			}
-		} else if err := s.watchPart(ctx, watchedPart{paths: paths, ids: ids, kids: kids, out: out, seen: seen}); err != nil {
-			for _, i := range ids {
-				out[i].stop()
-			}
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for _, i := range ids {
-			data += int64(len(out[i].Data))
-			took(i, out[i])
-			out[i] = WatchedResult{}
-		}
-		return nil
+		},
 	})
+	for i := range w.out {
+		w.out[i].stop() // what took has not got
+	}
+	return err
 }
 
 func (r *WatchedResult) stop() {
@@ -98,79 +89,88 @@ func (r *WatchedResult) stop() {
 	r.Watch, r.Kids = nil, false
 }
 
-func (s *Session) watchPart(ctx context.Context, p watchedPart) error {
+func (w *watchedRead) full() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.limit > 0 && w.data > w.limit
+}
+
+func (w *watchedRead) single(ctx context.Context, i int) (int, error) {
+	r := &w.out[i]
+	if w.full() {
+		r.Err = ErrNotRead
+		return 0, nil
+	}
+	r.Data, r.Stat, r.Watch, r.Err = w.s.GetW(ctx, w.paths[i])
+	return len(r.Data) + jute.StatSize, r.Err
+}
+
+// ask reads and watches some of the paths.
+func (w *watchedRead) ask(ctx context.Context, r *request, ids []int) error {
+	if w.full() {
+		for _, i := range ids {
+			w.out[i].Err = ErrNotRead
+		}
+		return nil
+	}
 	for losses := 0; ; losses++ {
-		s.calm(ctx, losses)
-		if able := s.able(); len(p.paths) == 1 || able.refuses(jute.OpMultiRead) || able.refuses(bulkWatches) {
-			return s.oneByOne(ctx, p.ids, s.watchedReader(p), p.seen)
+		w.s.calm(ctx, losses)
+		if able := w.s.able(); able.refuses(jute.OpMultiRead) || able.refuses(bulkWatches) {
+			return r.fail(ErrUnimplemented)
 		}
-		err := s.watchOnce(ctx, p)
-		switch {
-		case err == nil:
-			return nil
+		switch err := w.once(ctx, r, ids); {
 		case errors.Is(err, errLost):
-			continue
 		case errors.Is(err, ErrThrottled) && losses < maxThrottled:
-			_ = s.Sleep(ctx, minBackoff<<losses)
-			continue
-		case errors.Is(err, ErrUnimplemented), errors.Is(err, ErrTooLarge) && len(p.ids) == 1:
-			return s.oneByOne(ctx, p.ids, s.watchedReader(p), p.seen)
-		case errors.Is(err, ErrTooLarge):
-			mid, low, high := len(p.ids)/2, p, p
-			low.ids, high.ids = p.ids[:mid], p.ids[mid:]
-			if err = s.watchPart(ctx, low); err != nil {
-				return err
-			}
-			return s.watchPart(ctx, high)
+			_ = w.s.Sleep(ctx, minBackoff<<losses)
+		default:
+			return err
 		}
-		return err
 	}
 }
 
-// watchOnce sends the two requests on one connection and waits for both replies. On
-// errLost the caller sends them again.
-func (s *Session) watchOnce(ctx context.Context, p watchedPart) error {
-	r := s.multiRead(p.paths, p.ids, s.watchedReader(p), p.seen)
-	end := s.trace(ctx, r)
-	w, err := s.connection(ctx)
+// once sends the two requests on one connection and waits for both replies. On errLost
+// the caller sends them again.
+func (w *watchedRead) once(ctx context.Context, r *request, ids []int) error {
+	end := w.s.trace(ctx, r)
+	conn, err := w.s.connection(ctx)
 	if err != nil {
 		err = r.fail(err)
 		end(err)
 		return err
 	}
-	zxid := s.zxid.Load() // What w's server has applied, or w has ended.
-	watches, calls := p.begin(w, r.frame, zxid)
+	zxid := w.s.zxid.Load() // What its server has applied, or it has ended.
+	watches, calls := w.begin(conn, ids, r.frame, zxid)
 	calls[len(calls)-1].after = func(code int32) {
 		if code == jute.ErrCodeOK {
-			s.watches.settleAll(w, watches, zxid)
+			w.s.watches.settleAll(conn, watches, zxid)
 		}
 	}
 	err = errLost
-	if !slices.ContainsFunc(calls, func(c *call) bool { return !w.send(c) }) {
-		err = p.finish(ctx, w, r, calls)
+	if !slices.ContainsFunc(calls, func(c *call) bool { return !conn.send(c) }) {
+		err = r.finishBoth(ctx, conn, calls)
 	}
-	for _, i := range p.ids {
-		if err != nil || p.out[i].Err != nil {
-			p.out[i].stop()
+	for _, i := range ids {
+		if err != nil || w.out[i].Err != nil {
+			w.out[i].stop()
 		}
 	}
 	end(err)
 	return err
 }
 
-// begin registers the watches of a part that is sent over w. It returns the requests:
+// begin registers the watches of paths that are read over conn. It returns the requests:
 // multiRead, and setWatches unless a recursive watch covers all paths.
-func (p *watchedPart) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call) {
+func (w *watchedRead) begin(conn *wire, ids []int, read []byte, zxid int64) ([]*Watch, []*call) {
 	var batch watchBatch
 	of := watchData.set()
-	if p.kids {
+	if w.kids {
 		of |= watchChild.set()
 	}
-	watches := make([]*Watch, len(p.ids))
-	for n, i := range p.ids {
-		path, ask := full(w.s.cfg.Chroot, p.paths[i]), false
-		watches[n], ask = w.s.watches.begin(w, path, of)
-		p.out[i].Watch, p.out[i].Kids = watches[n], p.kids
+	watches := make([]*Watch, len(ids))
+	for n, i := range ids {
+		path, ask := full(w.s.cfg.Chroot, w.paths[i]), false
+		watches[n], ask = w.s.watches.begin(conn, path, of)
+		w.out[i].Watch, w.out[i].Kids = watches[n], w.kids
 		if ask {
 			batch.put(of, path)
 		}
@@ -182,7 +182,8 @@ func (p *watchedPart) begin(w *wire, read []byte, zxid int64) ([]*Watch, []*call
 	return watches, calls
 }
 
-func (p *watchedPart) finish(ctx context.Context, w *wire, r *request, calls []*call) error {
+// finishBoth waits for the replies to a multiRead and the setWatches behind it.
+func (r *request) finishBoth(ctx context.Context, w *wire, calls []*call) error {
 	for _, c := range calls {
 		select {
 		case <-c.done:
@@ -211,22 +212,6 @@ func (p *watchedPart) finish(ctx context.Context, w *wire, r *request, calls []*
 		}
 	}
 	return nil
-}
-
-func (s *Session) watchedReader(p watchedPart) reader {
-	return reader{
-		op: jute.OpGetData,
-		decode: func(i int, d *jute.Decoder) {
-			p.out[i].Err = nil
-			_ = d.Get(&p.out[i].Data, &p.out[i].Stat)
-		},
-		failed: func(i int, err error) { p.out[i].Result = Result{Err: err} },
-		single: func(ctx context.Context, i int) (int, error) {
-			r := &p.out[i]
-			r.Data, r.Stat, r.Watch, r.Err = s.GetW(ctx, p.paths[i])
-			return len(r.Data) + jute.StatSize, r.Err
-		},
-	}
 }
 
 // settleAll notes that watches were armed over the connection from, after zxid.
