@@ -246,17 +246,11 @@ func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *r
 			}
 			sizes.count(rest - d.Len())
 		}
-		s.sawSizes(seen, sizes)
+		seen.add(sizes)
+		s.seen.add(sizes)
 		return nil
 	}
 	return req
-}
-
-// sawSizes counts the sizes of znodes, for this call and for the first request of the
-// next.
-func (s *Session) sawSizes(seen *sizes, t tally) {
-	seen.add(t)
-	s.seen.add(t)
 }
 
 // oneByOne reads with a request per znode. An error of a znode goes into its result. An
@@ -266,7 +260,8 @@ func (s *Session) oneByOne(ctx context.Context, ids []int, r reader, seen *sizes
 		bytes, err := r.single(ctx, ids[i])
 		var t tally
 		t.count(bytes)
-		s.sawSizes(seen, t)
+		seen.add(t)
+		s.seen.add(t)
 		if err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return err
 		}

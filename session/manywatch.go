@@ -132,7 +132,7 @@ func (w *watchedRead) ask(ctx context.Context, r *request, ids []int) error {
 // the caller sends them again.
 func (w *watchedRead) once(ctx context.Context, r *request, ids []int) error {
 	end := w.s.trace(ctx, r)
-	conn, err := w.s.connection(ctx)
+	conn, err := w.s.connection(ctx, false)
 	if err != nil {
 		err = r.fail(err)
 		end(err)

@@ -47,7 +47,7 @@ func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWa
 	}
 	for losses := 0; ; losses++ {
 		s.calm(ctx, losses)
-		w, err := s.connection(ctx)
+		w, err := s.connection(ctx, false)
 		if err != nil {
 			return nil, r.fail(err)
 		}
@@ -148,7 +148,7 @@ func (c *RecursiveWatch) Release() {
 // error matches ErrUnimplemented when the server refuses.
 func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 	r := &request{op: jute.OpSetWatches}
-	w, err := s.connection(ctx)
+	w, err := s.connection(ctx, false)
 	if err != nil {
 		return r.fail(err)
 	}

@@ -208,7 +208,7 @@ func TestRecursiveWatch_Replaced(t *testing.T) {
 		c := mustWatch(t, s, "/many")
 		defer c.Release()
 		below := getW(t, s, "/many/k000")
-		conn, err := s.connection(t.Context())
+		conn, err := s.connection(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}

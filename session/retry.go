@@ -84,7 +84,7 @@ func (t *tries) next() (time.Duration, error) {
 // connection waits for an open connection, for as long as the policy allows.
 func (t *tries) connection(ctx context.Context, s *Session, write bool) (*wire, error) {
 	if t.policy == nil {
-		return s.connectionFor(ctx, write)
+		return s.connection(ctx, write)
 	}
 	for {
 		w, _, err := s.connectionNow(ctx, write)
@@ -96,7 +96,7 @@ func (t *tries) connection(ctx context.Context, s *Session, write bool) (*wire, 
 			return nil, err
 		}
 		bounded, cancel := context.WithTimeout(ctx, pause)
-		w, err = s.connectionFor(bounded, write)
+		w, err = s.connection(bounded, write)
 		cancel()
 		if err == nil {
 			return w, nil

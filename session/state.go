@@ -57,14 +57,9 @@ func (s *Session) wake() {
 	s.changed = make(chan struct{})
 }
 
-// connection waits for an open connection.
-func (s *Session) connection(ctx context.Context) (*wire, error) {
-	return s.connectionFor(ctx, false)
-}
-
-// connectionFor waits for an open connection. For a write it waits for a server that
+// connection waits for an open connection. For a write it waits for a server that
 // accepts writes.
-func (s *Session) connectionFor(ctx context.Context, write bool) (*wire, error) {
+func (s *Session) connection(ctx context.Context, write bool) (*wire, error) {
 	for {
 		w, changed, err := s.connectionNow(ctx, write)
 		if w != nil || err != nil {

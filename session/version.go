@@ -29,7 +29,7 @@ const (
 // to a server that is too old. If the server does not report its version, CheckServer
 // sends it a request that 3.5 introduced and that changes nothing.
 func (s *Session) CheckServer(ctx context.Context) error {
-	w, err := s.connection(ctx)
+	w, err := s.connection(ctx, false)
 	if err != nil {
 		return err
 	}

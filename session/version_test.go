@@ -108,7 +108,7 @@ func TestVersion_AskedOnceAnHour(t *testing.T) {
 
 func mustConnect(t *testing.T, s *Session) {
 	t.Helper()
-	if _, err := s.connection(t.Context()); err != nil {
+	if _, err := s.connection(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 }
