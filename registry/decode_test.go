@@ -141,7 +141,7 @@ func TestDecode_Poison(t *testing.T) {
 		return "{" + strings.Join(parts, ",") + "}"
 	}
 	bad := map[string]string{
-		"injected host": record("host", `"`+injection+`"`), "injected name": record("name", `"a; } server {"`),
+		"injected host":   record("host", `"`+injection+`"`),
 		"newline in host": record("host", `"10.0.0.5\n"`), "port 0": record("port", "0"),
 		"port 65536": record("port", "65536"), "port -1": record("port", "-1"), "port 1e3": record("port", "1e3"),
 		"port 80.5": record("port", "80.5"), "port text": record("port", `"http"`), "port list": record("port", "[80]"),
@@ -318,12 +318,27 @@ func TestDecode_LabelsThatMayNotBe(t *testing.T) {
 		}
 	}
 	for _, c := range [][3]string{
+		{FormatNerve, "a_0000000001", `{"host":"h","port":80,"name":"a; } server {"}`},
+		{FormatJSON, "a", `{"host":"h","port":80,"name":"The web server"}`},
+		{FormatJSON, "a", `{"host":"h","port":80,"id":"-rf"}`},
+		{FormatCurator, "a", `{"id":"a/b","address":"h","port":80}`},
+		{FormatServerSet, "member_0000000001", `{"serviceEndpoint":{"host":"h","port":80},"additionalEndpoints":{"http/admin":{"host":"h","port":81}},"status":"ALIVE"}`},
 		{FormatKafka, "1", `{"host":"h","port":9092,"rack":"` + strings.Repeat("r", 257) + `"}`},
 		{FormatDubboURL, "dubbo%3A%2F%2F10.0.0.5%3A20880%2Fx%3Fa%2Fb%3D1%26side%3Dprovider", ""},
 		{FormatNerve, "a_0000000001", `{"host":"h","port":80,"name":"a","labels":["x"]}`},
 	} {
 		if m, err := Decode(c[0], c[1], []byte(c[2])); err != nil || m.LabelsLeftOut == "" {
 			t.Errorf("%s %s %.60s: got %+v, %v", c[0], c[1], c[2], m, err)
+		}
+	}
+	for name, format := range map[string]string{
+		"dubbo%3A%2F%2F%5Bfd00%3A%3A1%5D%3A20880%2Fx%3Fside%3Dprovider": FormatDubboURL,
+		"fd00::1,16020,1":                     FormatHostPortName,
+		strings.Repeat("a.", 90) + "b:80":     FormatHostPortName,
+		strings.Repeat("a.", 90) + "b,80,123": FormatAuto,
+	} {
+		if m, err := Decode(format, name, nil); err != nil || m.LabelsLeftOut != "" {
+			t.Errorf("%s: got %+v, %v", name, m, err)
 		}
 	}
 	var many strings.Builder

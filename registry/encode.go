@@ -60,7 +60,7 @@ func (r Registration) validate() error {
 		return fmt.Errorf("ssl port %d is not within 1 to 65535", p)
 	}
 	m := r.member()
-	m.Labels = maps.Clone(m.Labels)
+	m.Labels, m.Ports = maps.Clone(m.Labels), maps.Clone(m.Ports)
 	if err := validate(m); err != nil {
 		return err
 	}

@@ -74,7 +74,6 @@ func decodeDubboURL(name string, _ []byte) (view.Member, error) {
 	if m.Port, err = parsePort(u.Port()); err != nil {
 		return m, err
 	}
-	m.Name = m.Address()
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return m, errors.New("parameters of the URL are not valid")
@@ -105,7 +104,8 @@ func decodeHostPortName(name string, _ []byte) (view.Member, error) {
 	if host, rest, ok := strings.Cut(name, ","); ok {
 		port, _, _ := strings.Cut(rest, ",")
 		n, err := parsePort(port)
-		m.Host, m.Port, m.Name = host, n, net.JoinHostPort(host, port)
+		m.Host, m.Port = host, n
+		m.Name = asName(m.Address())
 		return m, err
 	}
 	address := name
@@ -121,7 +121,7 @@ func decodeHostPortName(name string, _ []byte) (view.Member, error) {
 	if m.Host, m.Port, err = splitHostMaybePort(address); err != nil {
 		return m, err
 	}
-	m.Name = m.Address()
+	m.Name = asName(m.Address())
 	return m, nil
 }
 

@@ -14,8 +14,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Bounds on the values of a member. A record that exceeds them is rejected and
-// shown, never repaired.
+// Bounds on the values of a member.
 const (
 	maxData       = 64 << 10 // bytes of a member's data
 	maxNode       = 4096     // bytes of a znode's name
@@ -49,69 +48,104 @@ func validate(m *view.Member) error {
 	if m.Port < 0 || m.Port > 65535 {
 		return fmt.Errorf("port %d is not within 1 to 65535", m.Port)
 	}
-	if m.Name == "" && view.IsName(m.Znode) {
-		m.Name = m.Znode
-	}
-	m.Name = cmp.Or(m.Name, m.Address())
-	m.ID, m.Node = cmp.Or(m.ID, m.Name), cmp.Or(m.Node, m.Host)
-	if !view.IsName(m.Name) || !view.IsName(m.ID) || !view.IsName(m.Node) {
-		return errors.New("name, id or node: only letters, digits and ._:- are allowed, at most 128, and no - at the beginning")
-	}
 	if m.Weight < 0 || m.Weight > maxWeight {
 		return fmt.Errorf("weight %d is not within 0 to %d", m.Weight, maxWeight)
 	}
 	m.Status = cmp.Or(m.Status, view.StatusUp)
-	if err := validatePorts(m.Ports); err != nil {
-		return err
+	for name, port := range m.Ports {
+		if port < 1 || port > 65535 {
+			return fmt.Errorf("port %.60q: %d is not within 1 to 65535", name, port)
+		}
 	}
-	m.LabelsLeftOut = cmp.Or(m.LabelsLeftOut, keepLabels(m.Labels))
+	var left leftOut
+	if m.LabelsLeftOut != "" {
+		left.add("%s", string(m.LabelsLeftOut))
+	}
+	left.names(m)
+	left.ports(m.Ports)
+	left.labels(m.Labels)
+	m.LabelsLeftOut = left.text()
 	m.SetLabels(m.Labels)
 	return nil
 }
 
-func validatePorts(ports map[string]int) error {
-	if len(ports) > maxPorts {
-		return fmt.Errorf("more than %d ports", maxPorts)
-	}
-	for name, port := range ports {
-		if !keyPattern.MatchString(name) {
-			return errors.New("name of a port: only letters, digits and ._- are allowed, at most 128")
-		}
-		if port < 1 || port > 65535 {
-			return fmt.Errorf("port %s: %d is not within 1 to 65535", name, port)
-		}
-	}
-	return nil
+// leftOut collects what a record says and its member may not have. It never costs the
+// member its place.
+type leftOut struct {
+	first string
+	more  int
 }
 
-// keepLabels takes the labels out that a member may not have. It returns which, and
-// why; empty when all may stay.
-func keepLabels(labels map[string]string) view.RawText {
-	first, left, kept := "", 0, 0
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		problem := ""
-		switch value := labels[key]; {
-		case !keyPattern.MatchString(key):
-			problem = "the key may have only letters, digits and ._-, at most 128"
-		case len(value) > maxLabelValue:
-			problem = fmt.Sprintf("the value is longer than %d bytes", maxLabelValue)
-		case !printable(value):
-			problem = "the value has characters that cannot be printed"
-		case kept == maxLabels:
-			problem = fmt.Sprintf("a member has at most %d labels", maxLabels)
+func (l *leftOut) add(format string, args ...any) {
+	if l.first != "" {
+		l.more++
+		return
+	}
+	l.first = fmt.Sprintf(format, args...)
+}
+
+func (l *leftOut) text() view.RawText {
+	if l.more > 0 {
+		return view.RawText(fmt.Sprintf("%s; and %d more", l.first, l.more))
+	}
+	return view.RawText(l.first)
+}
+
+// names replaces the names that are none: by the name of the znode, else the address.
+func (l *leftOut) names(m *view.Member) {
+	for i, name := range []*string{&m.Name, &m.ID, &m.Node} {
+		if *name != "" && !view.IsName(*name) {
+			l.add("%s %.60q: only letters, digits and ._:- are allowed, at most 128, and no - at the beginning", []string{"name", "id", "node"}[i], *name)
+			*name = ""
+		}
+	}
+	if m.Name == "" && view.IsName(m.Znode) {
+		m.Name = m.Znode
+	}
+	m.Name = cmp.Or(m.Name, asName(m.Address()))
+	m.ID, m.Node = cmp.Or(m.ID, m.Name), cmp.Or(m.Node, asName(m.Host))
+}
+
+// asName makes an address a name: without brackets, and not longer than a name may be.
+func asName(address string) string {
+	address = strings.NewReplacer("[", "", "]", "").Replace(address)
+	return address[:min(len(address), 128)]
+}
+
+func (l *leftOut) ports(ports map[string]int) {
+	kept := 0
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		switch {
+		case !keyPattern.MatchString(name):
+			l.add("port %.60q: its name may have only letters, digits and ._-, at most 128", name)
+		case kept == maxPorts:
+			l.add("port %s: a member has at most %d ports", name, maxPorts)
 		default:
 			kept++
 			continue
 		}
-		if left++; left == 1 {
-			first = fmt.Sprintf("label %.60q: %s", key, problem)
+		delete(ports, name)
+	}
+}
+
+func (l *leftOut) labels(labels map[string]string) {
+	kept := 0
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		switch value := labels[key]; {
+		case !keyPattern.MatchString(key):
+			l.add("label %.60q: the key may have only letters, digits and ._-, at most 128", key)
+		case len(value) > maxLabelValue:
+			l.add("label %s: the value is longer than %d bytes", key, maxLabelValue)
+		case !printable(value):
+			l.add("label %s: the value has characters that cannot be printed", key)
+		case kept == maxLabels:
+			l.add("label %s: a member has at most %d labels", key, maxLabels)
+		default:
+			kept++
+			continue
 		}
 		delete(labels, key)
 	}
-	if left > 1 {
-		first += fmt.Sprintf("; and %d more labels", left-1)
-	}
-	return view.RawText(first)
 }
 
 // printable reports whether s is text without control, format and other

@@ -133,7 +133,7 @@ func (r *rule) step(now time.Time, actual members) (members, time.Time) {
 	}
 	held, next := r.guard(now, actual, left)
 	damped, again := r.damp(now, actual, held)
-	r.forget(now, held)
+	r.forget(now)
 	return actual.with(held).with(damped), earliest(next, again)
 }
 
@@ -479,14 +479,14 @@ func (r *rule) room(actual members) int {
 }
 
 // forget drops the records that say nothing any more.
-func (r *rule) forget(now time.Time, held members) {
+func (r *rule) forget(now time.Time) {
 	maps.DeleteFunc(r.records, func(_ memberKey, rec *memberRecord) bool {
 		rec.decay(now)
 		if now.Sub(rec.joined) > newFor {
 			rec.joined = time.Time{}
 		}
 		quiet := rec.since.IsZero() && now.Sub(rec.replacedAt) > r.cfg.Window && r.recent(rec, now) == 0 && rec.penalty < penaltyForget && rec.joined.IsZero() && now.Sub(rec.blink) > r.cfg.Window
-		return quiet && (rec.out.IsZero() || rec.gone && now.Sub(rec.out) > newFor && !held.has(rec.member))
+		return quiet && (rec.out.IsZero() || rec.gone && now.Sub(rec.out) > newFor && !r.base.has(rec.member))
 	})
 }
 

@@ -47,8 +47,8 @@ type Member struct {
 	// RawLabels are the labels whose value is not a token. A template must quote them
 	// for the file that it writes.
 	RawLabels RawLabels `json:"raw_labels,omitempty"`
-	// LabelsLeftOut names the first label that the member has in ZooKeeper and may not
-	// have here, with the reason. Empty: all labels are there.
+	// LabelsLeftOut names the first label, name or port that the member has in ZooKeeper
+	// and may not have here, with the reason. Empty: all are there.
 	LabelsLeftOut RawText `json:"labels_left_out,omitempty"`
 }
 
