@@ -184,7 +184,16 @@ func TestBrowser_States(t *testing.T) {
 
 	server.Stop(t)
 	eventually(t, "the connection to be lost", func() bool { return f.agents[0].Status().ZooKeeper.State != "connected" })
-	f.look("outage", map[string][]string{"/": {"Not up to date", "web-3"}, "/rollouts": {"Not up to date"}})
+	f.look("outage", map[string][]string{"/": {"Not up to date", "web-3"}, "/rollouts": {"Not up to date"}, "/services": {"is as of"}, "/locks": {"Not up to date"}})
+	for _, path := range []string{"/", "/services"} {
+		f.w.do(chromedp.Navigate(f.w.url + path))
+		if n := eval[int](f.w, `(() => {
+			const grey = getComputedStyle(document.querySelector(".where .mut")).color;
+			return [...document.querySelectorAll("#content .dot.ok, #content .dot.bad")].filter(e => !e.closest(".alert") && getComputedStyle(e).color !== grey).length;
+		})()`); n > 0 {
+			t.Errorf("%s: %d states are not grey in an outage", path, n)
+		}
+	}
 	server.Start(t)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -46,6 +47,9 @@ var sections = []pageSection{
 	{"/agent", "This agent", "agent"},
 }
 
+// localPages show only what this agent knows by itself.
+var localPages = []string{"templates", "blame", "timeline", "agent"}
+
 type pageSection struct{ Path, Title, name string }
 
 // pageData is what every page gets; Body is of the section.
@@ -55,6 +59,7 @@ type pageData struct {
 	At       string // the state that is shown, as /live names it
 	Sections []pageSection
 	Status   show.Status
+	Outage   bool // ZooKeeper does not answer, and the page has data of its
 	Now      time.Time
 	Body     any
 }
@@ -96,6 +101,7 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show
 	at := s.stateMark() // taken before the data, so that a later change gives a message
 	st := s.public().status()
 	data := pageData{Title: p.Title, Path: p.Path, At: at, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
+	data.Outage = st.ZooKeeper.State != session.Connected.String() && !slices.Contains(localPages, p.name)
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, p.name+".html", data); err != nil {
 		s.Logger.Warn("page not rendered", "page", p.name, "err", err)

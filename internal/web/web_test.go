@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -273,5 +274,25 @@ func TestShown(t *testing.T) {
 	v := serverOf(newChanging()).viewFleet(Fleet{Hosts: hosts}, time.Now())
 	if v.Bad() != 1 {
 		t.Errorf("%d bad hosts", v.Bad())
+	}
+}
+
+// While ZooKeeper does not answer, each page that has data of its says so, and since when.
+// An empty list is unknown then.
+func TestPages_Outage(t *testing.T) {
+	for _, state := range []string{"connected", "suspended", "expired", "read-only"} {
+		src := &still{}
+		src.status.ZooKeeper = show.ZooKeeperStatus{State: state, LastAnswer: time.Now().Add(-time.Hour)}
+		h := serverOf(src).Handler()
+		for _, p := range sections {
+			_, text := asked(h, p.Path)
+			want := state != "connected" && !slices.Contains(localPages, p.name)
+			if strings.Contains(text, "Not up to date: ZooKeeper is "+state+". What is grey is as of") != want {
+				t.Errorf("%s, %s: want the outage %t, got %s", p.name, state, want, text)
+			}
+			if strings.Contains(text, "takes part in no election") || strings.Contains(text, "follows no config with versions") || strings.Contains(text, "No rollouts of") {
+				t.Errorf("%s, %s: it says what it does not know: %s", p.name, state, text)
+			}
+		}
 	}
 }
