@@ -25,11 +25,10 @@ type node struct {
 // the group.
 type zone struct {
 	of      *view.Group
-	name    string             // "web.group" or "web.all.groups", in lower case
-	block   string             // label of the block of the settings
-	members []*member          // those that may get traffic, by id
-	nodes   map[string]*member // every member by its label
-	ports   map[string]bool    // names of ports, in lower case
+	name    string          // "web.group" or "web.all.groups", in lower case
+	block   string          // label of the block of the settings
+	members []*member       // those that may get traffic, by id
+	names   map[string]node // below the group: of every member, and of the ports in lower case
 }
 
 // member is one member, prepared for answers.
@@ -41,7 +40,7 @@ type member struct {
 }
 
 func newZone(g *view.Group, name, block string) *zone {
-	z := &zone{of: g, name: name, block: block, nodes: make(map[string]*member, len(g.Members)), ports: map[string]bool{}}
+	z := &zone{of: g, name: name, block: block, names: map[string]node{"node": {}, "port": {}}}
 	for _, m := range g.Members {
 		id := cmp.Or(m.ID, m.Name)
 		e := &member{Member: m, label: NodeLabel(id)}
@@ -52,17 +51,18 @@ func newZone(g *view.Group, name, block string) *zone {
 		} else {
 			continue
 		}
-		if _, taken := z.nodes[e.label]; taken {
+		if _, taken := z.names[e.label+".node"]; taken {
 			// Two members have one id: give each its own name.
 			e.label = NodeLabel(id + "\x00" + m.Address())
 		}
-		z.nodes[e.label] = e
+		z.names[e.label+".node"] = node{member: e}
 		if !m.MayServe() {
 			continue
 		}
 		z.members = append(z.members, e)
 		for name := range maps.Keys(m.Ports) {
-			z.ports[strings.ToLower(name)] = true
+			name = strings.ToLower(name)
+			z.names[name+".port"] = node{group: z, port: name}
 		}
 	}
 	return z
@@ -179,16 +179,8 @@ func (t *tree) findIn(labels []string, zones map[string]*zone, declared bool) (n
 	if !exists || n.unknown || last == 0 {
 		return n, exists
 	}
-	switch kind := labels[last-1]; {
-	case last == 1 && (kind == "node" || kind == "port"):
-		return node{}, true
-	case last == 2 && kind == "node":
-		m := n.group.nodes[labels[0]]
-		return node{member: m}, m != nil
-	case last == 2 && kind == "port":
-		return node{group: n.group, port: labels[0]}, n.group.ports[labels[0]]
-	}
-	return node{}, false
+	n, exists = n.group.names[strings.Join(labels[:last], ".")]
+	return n, exists
 }
 
 // at finds a group. A declared group that has not reported is unknown.
@@ -228,8 +220,8 @@ func (t *tree) hostOf(id string) []netip.Addr {
 		if z == nil {
 			continue
 		}
-		for _, m := range z.nodes {
-			if m.addr.IsValid() && (m.Node == id || m.ID == id) && !slices.Contains(found, m.addr) {
+		for _, n := range z.names {
+			if m := n.member; m != nil && m.addr.IsValid() && (m.Node == id || m.ID == id) && !slices.Contains(found, m.addr) {
 				found = append(found, m.addr)
 			}
 		}

@@ -171,23 +171,12 @@ func viewRollout(tree, path string, s *fleet.State) rolloutView {
 	v := rolloutView{State: s, Tree: tree, Path: path}
 	for _, h := range s.All() {
 		rec := s.Hosts[h]
-		row := rolloutRow{Host: h, State: cmp.Or(s.Turn(h), "waiting"), Vote: cmp.Or(rec.VoteText(), "no vote yet"), Text: rec.Error}
-		if rec.Vote() != "" {
-			v.Count.Voted++
-		}
-		switch row.State {
-		case fleet.HostDone:
-			v.Count.Done++
-		case fleet.HostFailed:
-			v.Count.Failed++
-		case fleet.HostGranted, fleet.HostStarted:
-			v.Count.Active++
-		case fleet.HostSkipped: // in maintenance
-		default:
-			v.Count.Waiting++
-		}
-		v.Rows = append(v.Rows, row)
+		v.Rows = append(v.Rows, rolloutRow{Host: h, State: cmp.Or(s.Turn(h), "waiting"), Vote: cmp.Or(rec.VoteText(), "no vote yet"), Text: rec.Error})
 	}
+	c := s.Counts()
+	v.Count.Done, v.Count.Active, v.Count.Failed = c.Done, c.Granted+c.Started, c.Failed
+	turns := c.Done + v.Count.Active + c.Failed
+	v.Count.Voted, v.Count.Waiting = turns+c.Commit+c.Abort, len(v.Rows)-turns-c.Skipped
 	v.Segments = sortHosts(slices.Clone(v.Rows), fleet.HostDone, fleet.HostFailed, fleet.HostStarted, fleet.HostGranted, fleet.HostSkipped)
 	v.Rows = sortHosts(v.Rows, fleet.HostFailed, fleet.HostStarted, fleet.HostGranted, "waiting", fleet.HostSkipped)
 	return v

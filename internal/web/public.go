@@ -34,19 +34,15 @@ func (r reader) status() show.Status {
 	if r.all {
 		return st
 	}
-	st.Conditions = slices.Clone(st.Conditions)
-	for i, c := range st.Conditions {
+	for i, c := range own(&st.Conditions) {
 		st.Conditions[i] = withoutOutput(c)
 	}
-	st.Services = slices.Clone(st.Services)
-	for i, s := range st.Services {
-		st.Services[i].Checks = slices.Clone(s.Checks)
-		for j := range s.Checks {
+	for i := range own(&st.Services) {
+		for j := range own(&st.Services[i].Checks) {
 			st.Services[i].Checks[j].Output = ""
 		}
 	}
-	st.Templates = slices.Clone(st.Templates)
-	for i, t := range st.Templates {
+	for i, t := range own(&st.Templates) {
 		if t.Error != "" && t.State != "kept" {
 			st.Templates[i].Error = strings.TrimSpace(t.Stage+" failed") + "; " + elsewhere
 		}
@@ -56,24 +52,28 @@ func (r reader) status() show.Status {
 			st.Templates[i].LastReload = &last
 		}
 	}
-	st.Hooks = slices.Clone(st.Hooks)
-	for i, h := range st.Hooks {
-		st.Hooks[i].Command = ""
-		st.Hooks[i].Runs = slices.Clone(h.Runs)
-		for j, run := range h.Runs {
-			st.Hooks[i].Runs[j].Output = ""
+	for i := range own(&st.Hooks) {
+		h := &st.Hooks[i]
+		h.Command = ""
+		for j, run := range own(&h.Runs) {
+			h.Runs[j].Output = ""
 			if run.Error != "" {
-				st.Hooks[i].Runs[j].Error = exitText(run.Code)
+				h.Runs[j].Error = exitText(run.Code)
 			}
 		}
 	}
-	st.Execs = slices.Clone(st.Execs)
-	for i, e := range st.Execs {
+	for i, e := range own(&st.Execs) {
 		if e.Error != "" {
 			st.Execs[i].Error = exitText(e.Code)
 		}
 	}
 	return st
+}
+
+// own replaces a list by a copy, which may be changed.
+func own[T any](list *[]T) []T {
+	*list = slices.Clone(*list)
+	return *list
 }
 
 func exitText(code int) string {
