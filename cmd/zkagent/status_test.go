@@ -108,12 +108,12 @@ service   api         failed   2d05h  10.0.0.1:80; check http: 503 broken
   check   http        critical 2d05h  503 broken
   znode   -           -        -      /services/api/m1
 template  web         failed   2d06h
-  uses    config.web  ok       2d04h  /config/web, version 118 (knows v119), 3 keys
+  uses    config.web  old      2d04h  /config/web, version 118 (knows v119), 3 keys
   uses    group.api   waiting  -      /services/api, 0 members
   file    -           -        2d06h  /etc/nginx/web.conf
 template  other       ok       2d07h  reload pending for 2d08h; version 118
   reload  -           failed   2d09h  pending for 2d08h; took 1s; exit status 1: no space
-config    web         ok       2d04h  /config/web, version 118 (knows v119), 3 keys
+config    web         old      2d04h  /config/web, version 118 (knows v119), 3 keys
 group     api         waiting  -      /services/api, 0 members
 `
 	got := statusText(t, troubled(), "wide")

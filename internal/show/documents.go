@@ -74,6 +74,9 @@ type Outage struct {
 	Reason  string       `json:"reason,omitempty"` // as last known
 }
 
+// Outage reports whether what was read from ZooKeeper may be old.
+func (z *ZooKeeperStatus) Outage() bool { return z.State != "connected" }
+
 // LastOutage is the latest of the outages; nil: there was none.
 func (z ZooKeeperStatus) LastOutage() *Outage {
 	if len(z.Outages) == 0 {

@@ -31,7 +31,28 @@ type Row struct {
 
 // Rows lists everything that the agent manages, with its parts.
 func (s *Status) Rows() []Row {
-	return slices.Concat(s.serviceRows(), s.templateRows(), s.sourceRows(), s.electionRows(), s.runRows())
+	rows := slices.Concat(s.serviceRows(), s.templateRows(), s.sourceRows(), s.electionRows(), s.runRows())
+	if s.ZooKeeper.Outage() {
+		s.markOld(rows)
+	}
+	return rows
+}
+
+// readKinds are the kinds of rows that show what was read from ZooKeeper.
+var readKinds = []string{"config", "group", "groups", "election", "uses"}
+
+// markOld calls old what was read from ZooKeeper, and says since when. What is wrong stays.
+func (s *Status) markOld(rows []Row) {
+	for i := range rows {
+		row := &rows[i]
+		s.markOld(row.Parts)
+		if !slices.Contains(readKinds, row.Kind) || SeverityOf(row.State) > OK {
+			continue
+		}
+		if row.State = "old"; !s.ZooKeeper.LastAnswer.IsZero() {
+			row.Detail = Joined("; ", "as of "+s.ZooKeeper.LastAnswer.UTC().Format(time.RFC3339), row.Detail)
+		}
+	}
 }
 
 func (s *Status) serviceRows() []Row {

@@ -1,12 +1,16 @@
 package show
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
+	"github.com/zkagent/zkagent/view"
 )
 
 // TestSeverityOf: the words that every view shows have one severity, and a condition
@@ -49,5 +53,29 @@ func TestServices(t *testing.T) {
 	}
 	if rows := Services(hosts, "api"); len(rows) != 1 {
 		t.Errorf("got %+v", rows)
+	}
+}
+
+// Without ZooKeeper, what was read from it is old, and says since when. A fault stays one.
+func TestRows_Outage(t *testing.T) {
+	s := Status{
+		ZooKeeper: ZooKeeperStatus{State: "suspended", LastAnswer: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
+		Sources:   []SourceStatus{{Kind: "config", Name: "a", Path: "/a", Reported: true}, {Kind: "group", Name: "b"}, {Kind: "config", Name: "c", Reported: true}},
+		Configs:   []ConfigStatus{{Status: config.Status{Name: "c"}, Error: "a wrong digest"}},
+		Elections: []ElectionStatus{{Leader: view.Leader{Name: "e", ID: "h2", Term: 7}}},
+	}
+	states := func() string {
+		var b strings.Builder
+		for _, r := range s.Rows() {
+			fmt.Fprintf(&b, "%s %s %t\n", r.Name, r.State, strings.HasPrefix(r.Detail, "as of 2026-01-02T03:04:05Z; "))
+		}
+		return b.String()
+	}
+	if got, want := states(), "a old true\nb waiting false\nc failed false\ne old true\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	s.ZooKeeper.State = "connected"
+	if got, want := states(), "a ok false\nb waiting false\nc failed false\ne follower false\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

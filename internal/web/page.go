@@ -18,7 +18,6 @@ import (
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
-	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -101,7 +100,7 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show
 	at := s.stateMark() // taken before the data, so that a later change gives a message
 	st := s.public().status()
 	data := pageData{Title: p.Title, Path: p.Path, At: at, Sections: sections, Status: st, Now: time.Now(), Body: body(&st)}
-	data.Outage = st.ZooKeeper.State != session.Connected.String() && !slices.Contains(localPages, p.name)
+	data.Outage = st.ZooKeeper.Outage() && !slices.Contains(localPages, p.name)
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, p.name+".html", data); err != nil {
 		s.Logger.Warn("page not rendered", "page", p.name, "err", err)
