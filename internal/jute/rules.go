@@ -80,7 +80,7 @@ func latin1(s string) string {
 		if r > 0xff {
 			return s
 		}
-		b = append(b, byte(r))
+		b = append(b, byte(r)) //nolint:gosec // at most 0xff
 	}
 	return string(b)
 }
