@@ -29,8 +29,8 @@ func TestImport_Shapes(t *testing.T) {
 		"consul-template-plain": {"settings.hcl", 0, []string{`safeTree "app/users"`, `{{ "{{" }} braces }}`, `"systemctl", "reload", "app"`}},
 		"confd-nginx":           {"", 1, []string{`path   = "/myapp"`, `chroot  = "/production"`, `(keys (byKey (tree`, `\"$1\"`}},
 		"confd-plain":           {"", 0, []string{`keyOrAbsent "app/url" "http://localhost"`, `keyExists "app/debug"`, `staged`}},
-		"remco-main":            {"config.toml", 1, []string{`keyOrAbsent "global/maxconn" "100"`, `import: telemetry`, `kill_timeout = "10s"`}},
-		"remco-resource":        {"app.toml", 1, []string{`servers = ["zk:2181"]`, `keys (explode (tree "a"))`, `key (printf "a/%s" $d)`, `import: not translated: {% spaceless %}`}},
+		"remco-main":            {"config.toml", 1, []string{`keyOrAbsent "prod/global/maxconn" "100"`, `import: telemetry`, `kill_timeout = "10s"`}},
+		"remco-resource":        {"app.toml", 1, []string{`servers = ["zk:2181"]`, `keys (explode (tree "a"))`, `keyOrAbsent (printf "a/%s" $d)`, `import: not translated: {% spaceless %}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := name[:strings.LastIndexByte(name, '-')]
