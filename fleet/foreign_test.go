@@ -60,7 +60,7 @@ func TestPublish_BesideAnotherTool(t *testing.T) {
 				s := join(t, z)
 				n := 2
 				if step != "all" {
-					n = 5000 // more than one multi
+					n = 1500 // more than one multi
 				}
 				mustPublish(t, s, "/c", config.LayoutFlat, numbered(n, "1"))
 				cfg := PublishConfig{Path: "/c", Layout: config.LayoutFlat, Keys: bytesOf(numbered(n, "2")), Force: true}
@@ -102,7 +102,7 @@ func TestPublish_BesideAnotherPublisher(t *testing.T) {
 			s := join(t, z)
 			n := 2
 			if step == "begin" {
-				n = 5000
+				n = 1500
 			}
 			mustPublish(t, s, "/c", config.LayoutFlat, numbered(n, "1"))
 			want := numbered(n, "2")
