@@ -11,13 +11,14 @@ import (
 	"github.com/zkagent/zkagent/internal/peers"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
 // Clients ask at random, lose replies, connections and sessions: nobody gets the lease
 // before the end of another's, and the fences grow.
 func TestLease_Random(t *testing.T) {
-	for seed := range uint64(25) {
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {
 			r := rand.New(rand.NewPCG(seed, 42))
 			var mu sync.Mutex
@@ -71,7 +72,7 @@ func TestLease_Random(t *testing.T) {
 				t.Errorf("seed %d: left %v", seed, left)
 			}
 		})
-	}
+	})
 }
 
 // The end of another's lease, a layout that we do not know, and a lock that vanishes.

@@ -14,6 +14,7 @@ import (
 	"github.com/zkagent/zkagent/internal/peers"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -103,7 +104,7 @@ func (w *world) member(ctx context.Context, id string, cfg PartitionerConfig) <-
 // two owners, its fences grow, and when all is calm it has one.
 func TestPartitioner_Random(t *testing.T) {
 	shards := []string{"a", "b", "c", "d", "e", "f", "g"}
-	for seed := range uint64(25) {
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {
 			r := rand.New(rand.NewPCG(seed, 41))
 			l, stops, dones := newLedger(t), map[string]context.CancelFunc{}, map[string]<-chan struct{}{}
@@ -152,7 +153,7 @@ func TestPartitioner_Random(t *testing.T) {
 				t.Errorf("seed %d: left %v, %v", seed, left, l.of(shards))
 			}
 		})
-	}
+	})
 }
 
 // A shard whose lock somebody deletes is taken again, and the others stay; a member that

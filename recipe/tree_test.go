@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -36,7 +37,7 @@ func (w *world) same(t *testing.T, tree *Tree, root string) {
 // Random changes, lost replies, partitions and expired sessions: when all is calm, the
 // copy is the subtree, and the changes that were reported lead to it.
 func TestTree_Random(t *testing.T) {
-	for seed := range uint64(40) {
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {
 			r := rand.New(rand.NewPCG(seed, 40))
 			must(t, w.Create("/t", nil))
@@ -81,7 +82,7 @@ func TestTree_Random(t *testing.T) {
 			cancel()
 			<-done
 		})
-	}
+	})
 }
 
 // tellTree applies an update to what was told, by Mzxid.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -21,7 +22,7 @@ type settings struct {
 // Clients update a struct and lose replies and connections: each Update that returned nil
 // counts once, and none that is not known to be applied counts twice.
 func TestValue_TypedRandom(t *testing.T) {
-	for seed := range uint64(20) {
+	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {
 			r := rand.New(rand.NewPCG(seed, 43))
 			var done, unknown atomic.Int64
@@ -58,7 +59,7 @@ func TestValue_TypedRandom(t *testing.T) {
 				t.Errorf("seed %d: %d after %d updates and %d unknown ones", seed, n, done.Load(), unknown.Load())
 			}
 		})
-	}
+	})
 }
 
 // Data that are not a T, a T that is no JSON, an error of the caller, and a follower.
