@@ -145,19 +145,13 @@ func direct(s string) (string, bool) {
 }
 
 // patternOf is the literal part of the pattern that an argument is.
-func patternOf(list []token, arg int) string {
-	for _, t := range list[min(arg, len(list)):argument(list, arg)] {
-		if s, ok := literal([]token{t}, 0); ok {
+func patternOf(arg []token) string {
+	for i := range arg {
+		if s, ok := literal(arg, i); ok {
 			return s
 		}
 	}
 	return ""
-}
-
-// configIn is the name of the config that a translated argument begins with.
-func configIn(arg []token) string {
-	name, _, _ := strings.Cut(patternOf(append([]token{{"(", 'o'}}, append(arg, token{")", 'o'})...), 0), "/")
-	return name
 }
 
 // deep reports whether a path is below the root of its config.
@@ -199,8 +193,12 @@ func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) ([]to
 		head = append(head, token{" ", 'b'})
 	}
 	head = append(head, out[arg:end]...)
+	config, _, _ := strings.Cut(patternOf(out[arg:end]), "/")
 	if c.after != "" {
-		head = append(head, token{strings.ReplaceAll(c.after, "CONFIG", configIn(out[arg:end])), 'o'})
+		if config == "" {
+			return nil, name + " of a pattern whose first element is computed"
+		}
+		head = append(head, token{strings.ReplaceAll(c.after, "CONFIG", config), 'o'})
 	}
 	return append(head, out[end:]...), ""
 }
@@ -215,7 +213,8 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 		}
 	}
 	call := name
-	if _, ok := direct(patternOf(list, arg)); ok && (name == "gets" || name == "getvs") {
+	pattern := list[min(arg, len(list)):argument(list, arg)]
+	if below, ok := direct(patternOf(pattern)); ok && (below != "" || len(pattern) == 1) && (name == "gets" || name == "getvs") {
 		call += "/*"
 	} else if args, _ := callAt(list, i); name == "getv" && len(args) > 1 {
 		call += " with default"

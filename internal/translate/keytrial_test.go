@@ -54,6 +54,7 @@ func newKeyTrial(pieces []string) func(*rand.Rand, string) trial {
 
 // confdPieces are constructs of templates of confd.
 var confdPieces = []string{
+	`{{range gets "PAT"}}{{range gets (print .Key "/*")}}{{.Key}}{{end}}{{end}}{{range lsdir "/app"}}{{range gets (print "/app/" . "/*")}}{{.Key}}={{.Value}}{{end}}{{end}}`,
 	`{{getv "app/name" "d"}}{{range ls "/"}}{{.}}{{getv (printf "/%s" .)}} {{end}}`, `{{range lsdir "/"}}{{.}}{{end}}{{range gets "/*"}}{{.Key}}{{getv .Key}}{{end}}`, `{{range gets "/app/name/"}}{{.}}{{end}}{{range gets "DIR/*/"}}{{.}}{{end}}`,
 	`{{$d := "/app/up"}}{{$du := "x"}}{{range ls $d}}{{$du := printf "%s/%s" $d .}}{{getv $du}} {{end}}{{$du}}`, `{{getv (printf "/%s/name" "app")}}{{$r := "app"}}{{getv (printf "/%s/name" $r)}}{{range ls (printf "/%s" (getv "/top" "app"))}}{{.}} {{end}}`,
 	`{{getv "KEY"}}`, `{{getv "KEY" "d"}}`, `{{if exists "KEY"}}y{{else}}n{{end}}`, `{{with get "SET"}}{{.Key}}={{.Value}}{{end}}`, `{{$p := get "SET"}}{{$p.Key}} {{base $p.Key}}`,
@@ -102,6 +103,7 @@ var remcoPieces = []string{
 	`{% ifequal getv("SET") "shop" %}y{% else %}n{% endifequal %}{% ifnotequal "a" "b" %}d{% endifnotequal %}`, `{{ exists("KEY")|yesno:"on,off" }}`, `{{ printf("%s-%d", getv("SET"), 5) }}`, `{{ "a" + "b" }}{{ "n" + 1 }}`, `{{ "abc"|ljust:5 }}|{{ "abc"|rjust:5 }}|`, `{{ 6|divisibleby:3 }}{{ 5|stringformat:"%03d" }}`,
 	`{% set m = createMap() %}{{ m.Set("a", "1") }}{{ m.Set("b", getv("SET")) }}{{ m | toJSON }}{{ m.Get("a") }}`, `{% set s = createSet() %}{{ s.Append("b") }}{{ s.Append("a") }}{{ s.Append("b") }}{% for x in s.SortedSet() %}{{ x }}{% endfor %}{{ s.Contains("a") }}`,
 	"{% for n in ls(\"DIR\") -%}\n {{ n }}\n{%- endfor %}|", `{% for v in getvs("PAT") %}{% set x = v %}{% endfor %}{% for v in ls("DIR") %}{% for w in getvs("PAT") %}{{ v }}{{ w }} {% endfor %}{% endfor %}`, `{% if exists("SET") %}{{ getv("SET") }}{% endif %}{{ "{{" }}{{ '}' }}`, `{{ gets("PAT") | toJSON }}`, `{{ getv("/app/json")|parseJSON|toYAML }}`,
+	`{% for d in lsdir("/app") %}{% for p in gets("/app/" + d + "/*") %}{{ d }}{{ p.Key|base }}{{ p.Value }}{% endfor %}{% endfor %}`, `{% for p in gets("PAT") %}{% set b = p.Key|base %}{% if exists("/app/" + b) %}{{ getv("/app/" + b + "") }}{{ b + "x" }}{% endif %}{% endfor %}`,
 	`{{ getv("app/name", "d") }}{{ getv("app/name") }}`, `{% for n in ls("DIR/") %}{{ n }} {% endfor %}`, `{% for n in ls("/") %}{{ n }} {% endfor %}`, `{% with get("KEY") as p %}{{ p.Key }}={{ p.Value }}{% endwith %}`,
 	`{% set b = "/app/tree" %}{% set bx = "y" %}{% macro m(q) %}{% set v = printf("%s/v", q) %}{{ getv(v, bx) }}{% endmacro %}{% for n in lsdir(b) %}{% set bx = printf("%s/%s", b, n) %}{{ m(bx) }}{% endfor %}`,
 	`{% set j = getv("/app/json") | parseJSON %}{% for v in j.ns %}{{ v }} {% endfor %}{{ j.l|first }}{{ j.m.k|upper }}{{ j.a + 1 }}`, `{% for v in getvs("/app/none/*") %}{{ v }}{% empty %}-{% endfor %}`, `{% spaceless %} <a> </a> {% endspaceless %}`, `{{ getv("SET")|truncatechars:3 }}`,

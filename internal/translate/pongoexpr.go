@@ -229,6 +229,12 @@ func (e *expression) product() value {
 func calculated(op string, a, b value) value {
 	name := map[string]string{"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "modulo"}[op]
 	switch {
+	case op == "+" && a.kind == ofText && b.kind == ofText && strings.HasPrefix(a.code, "print "):
+		return value{a.code + " " + paren(b.code), ofText}
+	case op == "+" && a.kind == ofText && b.kind == ofData:
+		return calculated(op, a, textOf(b))
+	case op == "+" && a.kind == ofData && b.kind == ofText:
+		return calculated(op, textOf(a), b)
 	case op == "+" && (a.kind == ofText && b.kind.is("sn") || a.kind == ofInt && b.kind == ofText):
 		return value{"print " + paren(a.code) + " " + paren(b.code), ofText}
 	case a.kind == ofInt && b.kind == ofInt:
@@ -236,6 +242,12 @@ func calculated(op string, a, b value) value {
 	}
 	refuse("%s of values that are not numbers: write parseInt", op)
 	return value{}
+}
+
+// textOf is a value of a document that must be a text.
+func textOf(v value) value {
+	is := `kindIs "string" ` + paren(v.code)
+	return value{"or (and (" + is + ") " + paren(v.code) + ") (and (not (" + is + `)) (fail "a value that is no text is added to a text")) ""`, ofText}
 }
 
 func (e *expression) factor() value {
