@@ -1,65 +1,53 @@
 package translate
 
 import (
-	"strconv"
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 // shellChars need a shell.
 const shellChars = "|&;<>()$`\\\"'*?[]#~%!{}\n"
 
+// place is a word of a command that stands for a path. A shell gets it quoted.
+var (
+	place       = regexp.MustCompile(`\{\{ ?\.(src|dest) ?\}\}`)
+	quotedPlace = regexp.MustCompile(`'\{\{\.(?:src|dest)\}\}'|"\{\{\.(?:src|dest)\}\}"|\{\{\.(?:src|dest)\}\}`)
+)
+
 // command translates a command line into the arguments of a command, as HCL
 // expressions. Words such as {{.src}} stand for expressions of ours.
 func command(text string, words map[string]string) []string {
-	text = strings.TrimSpace(text)
+	text = place.ReplaceAllString(strings.TrimSpace(text), "{{.$1}}")
 	if text == "" {
 		return nil
 	}
-	marked, params := text, []string{}
-	for _, word := range []string{"src", "dest"} {
-		for _, spelled := range []string{"{{." + word + "}}", "{{ ." + word + " }}", "{{ ." + word + "}}", "{{." + word + " }}"} {
-			if strings.Contains(marked, spelled) {
-				marked = strings.ReplaceAll(marked, spelled, "\x00"+word+"\x00")
-				params = append(params, word)
-			}
-		}
-	}
-	if word, _, _ := strings.Cut(marked, " "); !strings.ContainsAny(marked, shellChars) && !strings.Contains(word, "=") {
-		var args []string
-		for f := range strings.FieldsSeq(marked) {
+	var args []string
+	if word, _, _ := strings.Cut(text, " "); !strings.ContainsAny(place.ReplaceAllString(text, ""), shellChars) && !strings.Contains(word, "=") {
+		for f := range strings.FieldsSeq(text) {
 			args = append(args, interpolated(f, words))
 		}
 		return args
 	}
 	// A shell gets the paths as parameters: they are never parsed by it.
-	args := []string{quote("/bin/sh"), quote("-c")}
-	var values []string
-	for _, p := range params {
-		if strings.Contains(marked, "\x00"+p+"\x00") {
-			values = append(values, words[p])
-			ref := "\"$" + strconv.Itoa(len(values)) + "\""
-			for _, q := range []string{"'", "\"", ""} {
-				marked = strings.ReplaceAll(marked, q+"\x00"+p+"\x00"+q, ref)
-			}
+	script := quotedPlace.ReplaceAllStringFunc(text, func(of string) string {
+		path := words[place.FindStringSubmatch(of)[1]]
+		if !slices.Contains(args, path) {
+			args = append(args, path)
 		}
+		return fmt.Sprintf(`"$%d"`, slices.Index(args, path)+1)
+	})
+	if len(args) > 0 {
+		args = slices.Insert(args, 0, quote("sh"))
 	}
-	args = append(args, quote(marked))
-	if len(values) > 0 {
-		args = append(append(args, quote("sh")), values...)
-	}
-	return args
+	return append([]string{quote("/bin/sh"), quote("-c"), quote(script)}, args...)
 }
 
-// interpolated is one argument in which marks stand for expressions.
+// interpolated is one argument in which places stand for expressions.
 func interpolated(word string, words map[string]string) string {
-	for name, expr := range words {
-		if word == "\x00"+name+"\x00" {
-			return expr
-		}
+	if m := place.FindStringSubmatch(word); m != nil && m[0] == word {
+		return words[m[1]]
 	}
-	s := quote(word)
-	for name, expr := range words {
-		s = strings.ReplaceAll(s, "\x00"+name+"\x00", "${"+expr+"}")
-	}
-	return s
+	return place.ReplaceAllStringFunc(quote(word), func(of string) string { return "${" + words[place.FindStringSubmatch(of)[1]] + "}" })
 }

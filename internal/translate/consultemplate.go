@@ -302,7 +302,7 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 
 // ctFilter is the status that a filter of consul-template asks for.
 func ctFilter(filter string) (string, string) {
-	switch filter {
+	switch strings.TrimPrefix(strings.TrimSuffix(strings.ReplaceAll(filter, " ", ""), ",warning"), "warning,") { // no member is in a state between
 	case "", "passing":
 		return "", ""
 	case "any":
