@@ -363,14 +363,19 @@ func callAt(list []token, i int) ([][]token, int) {
 // rewritten is the call at list[i] with another function and other arguments.
 func rewritten(list []token, i int, fn string, args ...[]token) []token {
 	_, end := callAt(list, i)
-	out := append(slices.Clone(list[:i]), token{fn, 'w'})
-	for _, a := range args {
-		out = append(append(out, token{" ", 'b'}), a...)
-	}
+	call := slices.Concat(spaced(append([][]token{{{fn, 'w'}}}, args...))...)
 	if end < len(list) && list[end].text == "|" {
-		out = append(out, token{" ", 'b'})
+		call = append(call, token{" ", 'b'})
 	}
-	return append(out, list[end:]...)
+	return slices.Concat(list[:i], call, list[end:])
+}
+
+// spaced are words with a blank before each but the first.
+func spaced(words [][]token) [][]token {
+	for i := 1; i < len(words); i++ {
+		words[i] = append([]token{{" ", 'b'}}, words[i]...)
+	}
+	return words
 }
 
 // argument is the end of the argument that begins at a token: a word, a

@@ -332,11 +332,7 @@ func (w *rewriter) computedTag(expr []token) (string, string) {
 		return "", ""
 	}
 	words[1] = []token{{quoteGo(format[:dot]), 's'}}
-	tag := "(printf"
-	for _, word := range words[1:] {
-		tag += " " + joined(word)
-	}
-	return tag + ")", format[dot+1:]
+	return "(" + joined(slices.Concat(spaced(words)...)) + ")", format[dot+1:]
 }
 
 // computedService is a service whose name is computed: one of a set of groups. Its name
