@@ -187,9 +187,11 @@ func (w *world) move() {
 	all.Go(func() { _ = b.agent.Each(ctx, next.Run) })
 	stop := b.moved
 	b.moved = func() { stop(); cancel(); all.Wait() }
+	timer := time.NewTimer(time.Minute) // virtual
+	defer timer.Stop()
 	select {
 	case <-next.Joined():
-	case <-time.After(time.Minute): // virtual
+	case <-timer.C:
 	}
 	w.drain(b)
 	b.reg = next

@@ -83,9 +83,11 @@ func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 			return
 		}
 		k.Failed(cfg.Listen, err)
+		timer := time.NewTimer(listenAgain)
 		select {
-		case <-time.After(listenAgain):
+		case <-timer.C:
 		case <-ctx.Done():
 		}
+		timer.Stop()
 	}
 }

@@ -57,7 +57,7 @@ func TestPlan_Seeds(t *testing.T) {
 	}
 }
 
-func checkPlan(t *testing.T, seed uint64, step int, slots, next []Slot, servers, left []Slot) {
+func checkPlan(t *testing.T, seed uint64, step int, slots, next, servers, left []Slot) {
 	t.Helper()
 	in := map[netip.AddrPort]int{}
 	for i, s := range next {

@@ -266,7 +266,9 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, pause time.Durat
 				return
 			}
 		}
-		if pause > 0 && !wait(r.Context(), s, time.After(pause)) {
+		timer := time.NewTimer(pause)
+		stays := wait(r.Context(), s, timer.C)
+		if timer.Stop(); !stays {
 			return
 		}
 	}
