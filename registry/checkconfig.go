@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 // Kinds of checks.
@@ -185,7 +186,7 @@ func (t *TLSConfig) Client() (*tls.Config, error) {
 	c.ServerName = t.ServerName
 	c.InsecureSkipVerify = t.Insecure
 	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
+		pem, err := files.ReadNamed(t.CAFile, 1<<20)
 		if err != nil {
 			return nil, fmt.Errorf("read ca_file: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -169,7 +170,7 @@ func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (fleet.Pub
 	}
 	if p.schema != "" {
 		var err error
-		if cfg.Schema, err = os.ReadFile(p.schema); err != nil {
+		if cfg.Schema, err = files.ReadNamed(p.schema, files.MaxSize); err != nil {
 			return cfg, err
 		}
 	}
@@ -236,7 +237,7 @@ before it is published. Exit 1 when the tree violates the schema.`,
 			schema, own := keys[config.SchemaKey]
 			switch {
 			case file != "":
-				if schema, err = os.ReadFile(file); err != nil {
+				if schema, err = files.ReadNamed(file, files.MaxSize); err != nil {
 					return err
 				}
 			case !own:

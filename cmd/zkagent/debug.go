@@ -21,6 +21,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/doctor"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
@@ -62,20 +63,20 @@ func writeDebugBundle(ctx context.Context, g *globals, out string) error {
 	if loaded != nil {
 		conf, known = &loaded.Config, loaded.Secrets()
 	}
-	files := debugFiles(ctx, g, list, conf)
+	bundle := debugFiles(ctx, g, list, conf)
 	r := newRedactor(append(known, settingSecrets(g, conf)...))
-	for _, f := range files {
+	for _, f := range bundle {
 		if strings.HasSuffix(f.name, ".hcl") {
 			r.learn(string(f.data))
 		}
 	}
-	for i := range files {
-		data := r.text(string(files[i].data))
-		files[i].data = []byte(data[:min(len(data), maxDebugFile)])
+	for i := range bundle {
+		data := r.text(string(bundle[i].data))
+		bundle[i].data = []byte(data[:min(len(data), maxDebugFile)])
 	}
 	now := time.Now().UTC()
 	name := "zkagent-debug-" + now.Format("20060102T150405Z")
-	data, err := pack(name, now, files)
+	data, err := pack(name, now, bundle)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func writeDebugBundle(ctx context.Context, g *globals, out string) error {
 	}
 	out = cmp.Or(out, name+".tar.gz")
 	if err = os.WriteFile(out, data, 0o600); err == nil {
-		g.Say("wrote %s with %s; look at it before you give it away", out, term.Count(len(files), "file"))
+		g.Say("wrote %s with %s; look at it before you give it away", out, term.Count(len(bundle), "file"))
 	}
 	return err
 }
@@ -106,7 +107,7 @@ func settingSecrets(g *globals, conf *agent.Config) []string {
 	if dir, _ := unitEnv("CREDENTIALS_DIRECTORY"); dir != "" {
 		names, _ := filepath.Glob(filepath.Join(dir, "*"))
 		for _, n := range names {
-			if data, err := os.ReadFile(n); err == nil {
+			if data, err := files.ReadNamed(n, files.MaxSize); err == nil {
 				list = append(list, string(data))
 			}
 		}
@@ -122,14 +123,14 @@ func settingSecrets(g *globals, conf *agent.Config) []string {
 
 // debugFiles collects the files of the bundle. It lists failures in errors.txt.
 func debugFiles(ctx context.Context, g *globals, list []doctor.Finding, conf *agent.Config) []bundleFile {
-	var files []bundleFile
+	var bundle []bundleFile
 	var problems strings.Builder
 	add := func(name string, data []byte, err error) {
 		if err != nil {
 			fmt.Fprintf(&problems, "%s: %v\n", name, err)
 			return
 		}
-		files = append(files, bundleFile{name, data})
+		bundle = append(bundle, bundleFile{name, data})
 	}
 	findings, err := json.MarshalIndent(list, "", "  ")
 	add("doctor.json", findings, err)
@@ -151,7 +152,7 @@ func debugFiles(ctx context.Context, g *globals, list []doctor.Finding, conf *ag
 	}
 	if conf != nil {
 		for _, f := range conf.Files {
-			data, err := os.ReadFile(f)
+			data, err := files.ReadNamed(f, files.MaxSize)
 			add(path.Join("settings", strings.TrimPrefix(filepath.ToSlash(filepath.Clean(f)), "/")), data, err)
 		}
 	}
@@ -162,8 +163,8 @@ func debugFiles(ctx context.Context, g *globals, list []doctor.Finding, conf *ag
 	if problems.Len() > 0 {
 		add("errors.txt", []byte(problems.String()), nil)
 	}
-	slices.SortFunc(files, func(a, b bundleFile) int { return strings.Compare(a.name, b.name) })
-	return files
+	slices.SortFunc(bundle, func(a, b bundleFile) int { return strings.Compare(a.name, b.name) })
+	return bundle
 }
 
 func pack(dir string, at time.Time, files []bundleFile) ([]byte, error) {

@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 		"internal/files",
 	},
 	"internal/doctor":    {"agent", "internal/apply", "internal/command", "internal/dns", "internal/files", "session", "internal/settings", "internal/show", "internal/term", "internal/web"},
-	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/settings", "internal/term"},
+	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/files", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
 		"agent", "view", "session", "config", "internal/trees", "registry", "template", "internal/command", "internal/files", "internal/proc", "internal/program", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "internal/pace", "session/kerberos",

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"golang.org/x/sys/unix"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/template"
 )
 
@@ -29,14 +29,14 @@ const maxFileSize = 4 << 20
 // Expand returns the files that the paths name: a file is itself, a directory
 // the sorted list of its *.hcl files without hidden ones.
 func Expand(paths []string) ([]string, error) {
-	var files []string
+	var names []string
 	for _, p := range paths {
 		info, err := os.Stat(p)
 		if err != nil {
 			return nil, fmt.Errorf("read settings: %w", err)
 		}
 		if !info.IsDir() {
-			files = append(files, p)
+			names = append(names, p)
 			continue
 		}
 		if openDirectory(p, 0) {
@@ -48,12 +48,12 @@ func Expand(paths []string) ([]string, error) {
 		}
 		for _, e := range entries {
 			if isSettingsName(e.Name()) && !e.IsDir() {
-				files = append(files, filepath.Join(p, e.Name()))
+				names = append(names, filepath.Join(p, e.Name()))
 			}
 		}
 	}
-	slices.Sort(files)
-	return slices.Compact(files), nil
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // isSettingsName reports whether a file of a settings directory is read.
@@ -67,7 +67,7 @@ func readClosed(name string, limit int64) ([]byte, error) {
 	if err := closedToOthers(name); err != nil {
 		return nil, err
 	}
-	return readFile(name, limit)
+	return files.ReadNamed(name, limit)
 }
 
 // closedToOthers returns an error for a file that every user can write, or replace.
@@ -92,22 +92,6 @@ func closedToOthers(name string) error {
 func openDirectory(dir string, bits fs.FileMode) bool {
 	info, err := os.Stat(dir)
 	return err == nil && info.Mode().Perm()&0o002 != 0 && info.Mode()&bits == 0 && !errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS)
-}
-
-func readFile(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the settings name it
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, limit)
-	}
-	return data, nil
 }
 
 // parse parses the files and remembers their bytes for diagnostics.

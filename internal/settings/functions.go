@@ -13,6 +13,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 const maxCredential = 1 << 20
@@ -90,7 +92,7 @@ func (s *Settings) functions(dir string) map[string]function.Function {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		data, err := readFile(path, maxCredential)
+		data, err := files.ReadNamed(path, maxCredential)
 		s.secrets.add(strings.TrimSpace(string(data)))
 		return string(data), err
 	})
@@ -142,7 +144,7 @@ func (s *Settings) credential(name string) (string, error) {
 	if !ok || dir == "" {
 		return s.noCredential(fmt.Sprintf("credential %q: $CREDENTIALS_DIRECTORY is not set; give the unit a LoadCredential=%s:... line", name, name))
 	}
-	data, err := readFile(filepath.Join(dir, name), maxCredential)
+	data, err := files.ReadNamed(filepath.Join(dir, name), maxCredential)
 	if err != nil {
 		return s.noCredential(fmt.Sprintf("credential %q is not in $CREDENTIALS_DIRECTORY: %v", name, err))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
@@ -142,7 +143,7 @@ func (r *testRun) wanted(c *testCase, update bool) ([]byte, error) {
 	if c.WantFile == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(r.file.at(c.WantFile))
+	data, err := files.ReadNamed(r.file.at(c.WantFile), files.MaxSize)
 	if update && errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -159,7 +160,7 @@ type testCase struct {
 }
 
 func readTestFile(path string) (*testFile, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the user names his tests
+	data, err := files.ReadNamed(path, files.MaxSize)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +242,7 @@ func (f *testFile) at(path string) string {
 func (f *testFile) view(c *testCase) (view.View, error) {
 	data := f.Data
 	if c.DataFile != "" {
-		text, err := os.ReadFile(f.at(c.DataFile))
+		text, err := files.ReadNamed(f.at(c.DataFile), files.MaxSize)
 		if err != nil {
 			return view.View{}, err
 		}
