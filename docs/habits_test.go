@@ -21,6 +21,7 @@ var habits = map[string]*regexp.Regexp{
 	"is created":        regexp.MustCompile(`(?i)\b(is|are) made\b`),
 	"continue":          regexp.MustCompile(`(?i)\b(go|goes|going|went) on\b`),
 	"the text contains": regexp.MustCompile(`(?i)\bthe text has\b`),
+	"without limit":     regexp.MustCompile(`(?i)\bfor ever\b`),
 	"exits with N":      regexp.MustCompile(`(?i)\bends with \d`),
 }
 
