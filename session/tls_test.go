@@ -18,7 +18,7 @@ import (
 func TestReal_TLSWithHostNames(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "server.pem")
-	_, pool := zktest.Certificate(t, file, "zk")
+	pair, pool := zktest.Certificate(t, file, "zk")
 	srv := zktest.Start(t, zktest.Options{Secure: true, Settings: []string{
 		"ssl.keyStore.location=" + file, "ssl.trustStore.location=" + file, "ssl.clientAuth=none",
 	}})
@@ -31,9 +31,12 @@ func TestReal_TLSWithHostNames(t *testing.T) {
 	cfg.Timeout = 20 * time.Second
 	cfg.TLS = func() (*tls.Config, error) {
 		asked.Add(1)
-		return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+		return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 	}
 	s := dialReal(t, cfg)
+	if acl := createdWith(t, s, "/mine"); !slices.Equal(acl, OpenACL()) { // the server has not asked for the certificate
+		t.Errorf("got %v, want %v", acl, OpenACL())
+	}
 	if _, _, err := s.Create(soon(t), "/secure", make([]byte, 100_000), Ephemeral); err != nil {
 		t.Fatal(err)
 	}
@@ -67,33 +70,21 @@ func TestReal_TLSWithHostNames(t *testing.T) {
 	}
 }
 
-// A client certificate is an identity, when the server asks for it.
-func TestReal_TLSDefaultACL(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "server.pem")
-	pair, pool := zktest.Certificate(t, file, "zk")
-	for auth, want := range map[string][]ACL{
-		"none": OpenACL(),
-		"need": {{PermRead, "world", "anyone"}, {PermAll, "x509", "CN=zk"}},
-	} {
-		srv := zktest.Start(t, zktest.Options{Secure: true, Settings: []string{
-			"ssl.keyStore.location=" + file, "ssl.trustStore.location=" + file + ".cert.pem", "ssl.clientAuth=" + auth,
-		}})
-		cfg := realConfig(strings.Replace(srv.SecureAddr(), "127.0.0.1", "localhost", 1))
-		cfg.TLS = func() (*tls.Config, error) {
-			return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-		}
-		s := dialReal(t, cfg)
-		if _, _, err := s.Create(soon(t), "/mine", nil, Persistent); err != nil {
-			t.Fatal(auth, err)
-		}
-		if acl, _, err := s.GetACL(soon(t), "/mine"); err != nil || !slices.Equal(acl, want) {
-			t.Errorf("clientAuth=%s: %v, %v; want %v", auth, acl, err, want)
-		}
+// createdWith returns the ACL of a znode that is created without one.
+func createdWith(t *testing.T, s *Session, path string) []ACL {
+	t.Helper()
+	if _, _, err := s.Create(soon(t), path, nil, Persistent); err != nil {
+		t.Fatal(err)
 	}
+	acl, _, err := s.GetACL(soon(t), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return acl
 }
 
-// A refused certificate is not a dead server: Dial returns at once, on either side.
+// A refused certificate is not a dead server: Dial returns at once, on either side. One
+// that the server asks for is an identity.
 func TestReal_TLSRefused(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "server.pem")
@@ -113,6 +104,9 @@ func TestReal_TLSRefused(t *testing.T) {
 		cfg.TLS = func() (*tls.Config, error) { return c, nil }
 		s, err := Dial(soon(t), cfg)
 		if err == nil {
+			if acl, want := createdWith(t, s, "/mine"), []ACL{{PermRead, "world", "anyone"}, {PermAll, "x509", "CN=zk"}}; !slices.Equal(acl, want) {
+				t.Errorf("got %v, want %v", acl, want)
+			}
 			_ = s.Close()
 		}
 		if errors.Is(err, ErrTLS) != (name != "") || errors.Is(err, context.DeadlineExceeded) {
