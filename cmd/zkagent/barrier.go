@@ -66,11 +66,10 @@ usable again.`,
 	})
 	for _, c := range []*cobra.Command{waitCmd, enter, leave} {
 		wait.flags(c.Flags(), "fail at once when the barrier holds back", "fail after this time")
+	}
+	for _, c := range []*cobra.Command{enter, leave} {
 		c.Flags().IntVar(&n, "count", 0, "number of processes that continue together (required)")
 		c.Flags().StringVar(&id, "id", "", "the name under which this process takes part (default: a random one)")
-	}
-	for _, name := range []string{"count", "id"} {
-		_ = waitCmd.Flags().MarkHidden(name)
 	}
 	return parent("barrier", "Hold back processes of many hosts and let them go together", waitCmd, closeCmd, openCmd, enter, leave)
 }

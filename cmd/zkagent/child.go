@@ -131,10 +131,8 @@ func childError(ctx context.Context, g *globals, h heldCommand, args []string, r
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
-		return fail(exitNotFound, fmt.Errorf("%s: command not found", args[0]))
-	case errors.Is(err, fs.ErrPermission):
-		return fail(exitNotExecutable, fmt.Errorf("%s: cannot be executed", args[0]))
+	case notStarted(args[0], err) != nil:
+		return notStarted(args[0], err)
 	case errors.Is(err, proc.ErrLease) || h.ctx.Err() != nil && cause != nil:
 		// Print it before the release, which may take a while.
 		return codeError(g.notify(&cliError{
@@ -156,6 +154,18 @@ func childError(ctx context.Context, g *globals, h heldCommand, args []string, r
 	return fail(exitFailed, err)
 }
 
+// notStarted is the error, as of a shell, of a command that could not be started; nil
+// for any other error.
+func notStarted(name string, err error) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return failf(exitNotFound, "%s: command not found", name)
+	case errors.Is(err, fs.ErrPermission):
+		return failf(exitNotExecutable, "%s: cannot be executed", name)
+	}
+	return nil
+}
+
 func isSignal(err error) bool {
 	_, ok := errors.AsType[signalError](err)
 	return ok
@@ -172,11 +182,8 @@ func commandAfter(args []string, dash int) ([]string, []string) {
 // become replaces this process by the command. It returns only on failure.
 func become(args, env []string) error {
 	path, err := exec.LookPath(args[0])
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return failf(exitNotExecutable, "%s: cannot be executed", args[0])
-	case err != nil:
-		return failf(exitNotFound, "%s: command not found", args[0])
+	if err != nil {
+		return cmp.Or(notStarted(args[0], err), err)
 	}
 	if err := syscall.Exec(path, args, env); err != nil { //nolint:gosec // the command of the command line.
 		return fail(exitNotExecutable, fmt.Errorf("execute %s: %w", path, err))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/doctor"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
@@ -155,12 +155,7 @@ func (g *globals) reach(ctx context.Context, c session.Config, limit time.Durati
 	case errors.Is(err, session.ErrAuthFailed), errors.Is(err, session.ErrTLS), isSignal(context.Cause(ctx)):
 		return nil, err
 	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		err = dns
-	} else if op, ok := errors.AsType[*net.OpError](err); ok {
-		err = op.Err // the cause without the address, which the message has
-	}
-	return nil, fail(exitUnavailable, fmt.Errorf("cannot reach ZooKeeper at %s: %w (gave up after %s)", servers, err, limit),
+	return nil, fail(exitUnavailable, fmt.Errorf("cannot reach ZooKeeper at %s: %w (gave up after %s)", servers, doctor.Cause(err), limit),
 		"is ZooKeeper running there? \"zkagent doctor\" asks each server")
 }
 

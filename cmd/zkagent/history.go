@@ -191,6 +191,9 @@ is the file in place.`,
 				return err
 			}
 			other := path
+			if len(args) == 1 && path == absolute(args[0]) {
+				return usagef("%s is the file in place: compare it with %s@1, the latest content that is kept", args[0], args[0])
+			}
 			if len(args) > 1 {
 				other = args[1]
 			}

@@ -61,6 +61,8 @@ holds and who waits.`,
 				return usagef("--list takes no command")
 			case o.shared && o.write || (o.shared || o.write) && o.permits > 0:
 				return usagef("--shared, --write and --permits exclude each other")
+			case o.permits < 1 && c.Flags().Changed("permits"):
+				return usagef("--permits %d: at least 1 command must be able to run", o.permits)
 			}
 			return runLock(c.Context(), g, names[0], command, o)
 		},

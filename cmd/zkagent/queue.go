@@ -307,18 +307,15 @@ func queueList(ctx context.Context, console *term.Console, q aQueue) error {
 	if err != nil {
 		return err
 	}
-	rows := []row{}
-	t := &term.Table{Header: []string{"ITEM", "BYTES", "ATTEMPTS", "STATE"}}
+	var rows []row
 	for _, it := range list {
 		rows = append(rows, row{it.Name, it.Size, it.Priority, it.Attempts, it.Reserved, it.Put.UTC()})
+	}
+	return term.PrintRows(console, "items", rows, []string{"ITEM", "BYTES", "ATTEMPTS", "STATE"}, func(r row) []string {
 		state := "ready"
-		if it.Reserved {
+		if r.Reserved {
 			state = "reserved"
 		}
-		t.Add(it.Name, strconv.Itoa(it.Size), strconv.Itoa(it.Attempts), state)
-	}
-	if console.IsJSON() {
-		return console.PrintJSON("items", rows)
-	}
-	return console.PrintTable(t)
+		return []string{r.Name, strconv.Itoa(r.Size), strconv.Itoa(r.Attempts), state}
+	})
 }

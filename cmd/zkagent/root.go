@@ -61,12 +61,7 @@ on the leader.`,
 			}
 			return g.prepare()
 		},
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := c.Help(); err != nil {
-				return err
-			}
-			return codeError(exitUsage)
-		},
+		RunE: helpOnly,
 	}
 	root.SetVersionTemplate("zkagent {{.Version}}\n")
 	root.SetIn(g.In)
@@ -84,7 +79,7 @@ on the leader.`,
 	}
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
-	root.InitDefaultCompletionCmd("completion")
+	explainHelp(root)
 	addExamples(root)
 	addAliases(root)
 	completeNames(g, root)
@@ -99,27 +94,45 @@ var onlyParent = map[string]string{"parent": "true"}
 // wrong usage.
 func parent(use, short string, children ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ArbitraryArgs, Annotations: onlyParent,
-		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("%s has no command %q%s", c.CommandPath(), args[0], meant(c, args[0]))
-			}
-			_ = c.Help()
-			return codeError(exitUsage)
-		},
+		Use: use, Short: short, Args: cobra.NoArgs, Annotations: onlyParent, RunE: helpOnly,
 	}
 	c.AddCommand(children...)
 	return c
+}
+
+// helpOnly runs a command that needs one of its commands.
+func helpOnly(c *cobra.Command, _ []string) error {
+	if err := c.Help(); err != nil {
+		return err
+	}
+	return codeError(exitUsage)
+}
+
+// explainHelp makes "help" and "completion" refuse a word that is not a command.
+func explainHelp(root *cobra.Command) {
+	root.InitDefaultCompletionCmd("completion")
+	completion := find(root, "completion")
+	completion.Annotations, completion.RunE = onlyParent, helpOnly
+	root.InitDefaultHelpCmd()
+	help := find(root, "help")
+	help.Run = nil
+	help.RunE = func(_ *cobra.Command, args []string) error {
+		c, rest, err := root.Find(args)
+		if err == nil && c.HasSubCommands() && len(rest) > 0 {
+			err = c.ValidateArgs(rest)
+		}
+		if err != nil {
+			return err
+		}
+		return c.Help()
+	}
 }
 
 // listing makes a command that holds others, and lists something of this host's agent
 // without one of them.
 func listing(g *globals, name, short string, list func(context.Context, *term.Console, *web.Client) error, children ...*cobra.Command) *cobra.Command {
 	c := parent(name, short, children...)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("%s has no command %q%s", name, args[0], meant(c, args[0]))
-		}
+	c.RunE = func(c *cobra.Command, _ []string) error {
 		return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error { return list(ctx, &g.Console, client) })
 	}
 	return c

@@ -133,7 +133,7 @@ func usageError(c *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*cliError](err); ok {
 		return e
 	}
-	return fail(exitUsage, ourWords(c, meantFlag(c, err)), usageHint(c))
+	return fail(exitUsage, ourWords(c, err), usageHint(c))
 }
 
 // usageHint is the next step after wrong usage of c.
@@ -145,18 +145,12 @@ func usageHint(c *cobra.Command) string {
 	return hint
 }
 
-// The errors of cobra and pflag that a user meets.
-var (
-	wrongCount = regexp.MustCompile(`^(accepts|requires) (at most |at least |between )?(\d+(?: and \d+)?) arg\(s\), (?:only )?received (\d+)$`)
-	badValue   = regexp.MustCompile(`(?s)^invalid argument "(.*)" for "(?:-., )?(--[a-z-]+)" flag: (.*)$`)
-	noValue    = regexp.MustCompile(`^flag needs an argument: (?:'.' in )?(-\S+)$`)
-	noFlag     = regexp.MustCompile(`^unknown (?:shorthand )?flag: (?:'(.)' in )?(-[^\s;]+)(.*)$`)
-)
+// wrongCount is cobra's error for a wrong number of arguments.
+var wrongCount = regexp.MustCompile(`^(accepts|requires) (at most |at least |between )?(\d+(?: and \d+)?) arg\(s\), (?:only )?received (\d+)$`)
 
 // ourWords says with the name of the command or flag what cobra says without.
 func ourWords(c *cobra.Command, err error) error {
-	text := err.Error()
-	if m := wrongCount.FindStringSubmatch(text); m != nil {
+	if m := wrongCount.FindStringSubmatch(err.Error()); m != nil {
 		noun := "arguments"
 		if m[3] == "1" {
 			noun = "argument"
@@ -164,20 +158,24 @@ func ourWords(c *cobra.Command, err error) error {
 		verb := map[string]string{"accepts": "takes", "requires": "needs"}[m[1]]
 		return fmt.Errorf("%s %s %s%s %s, but got %s", c.CommandPath(), verb, m[2], m[3], noun, m[4])
 	}
-	if m := badValue.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("%s: %s", m[2], takes(m[1], m[3]))
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return fmt.Errorf("--%s: %s", e.GetFlag().Name, takes(e.GetValue(), e.Unwrap().Error()))
 	}
-	if m := noValue.FindStringSubmatch(text); m != nil {
-		return fmt.Errorf("%s needs a value", m[1])
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("%s needs a value", dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()))
 	}
-	if m := noFlag.FindStringSubmatch(text); m != nil {
-		flag := m[2]
-		if m[1] != "" {
-			flag = "-" + m[1]
-		}
-		return fmt.Errorf("%s has no flag %s%s", c.CommandPath(), flag, m[3])
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return fmt.Errorf("%s has no flag %s%s", c.CommandPath(), dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()), meantFlag(c, e.GetSpecifiedName()))
 	}
 	return err
+}
+
+// dashed is a flag as the user wrote it: on its own, or as one letter of several.
+func dashed(name, letters string) string {
+	if letters != "" {
+		return "-" + name
+	}
+	return "--" + name
 }
 
 // takes says why a flag does not take a value, in place of errors of packages strconv
@@ -231,24 +229,18 @@ Flags:
 "{{.CommandPath}} [command] --help" explains a command.{{end}}
 `
 
-var unknownFlag = regexp.MustCompile(`^unknown flag: --([a-z-]+)`)
-
-func meantFlag(c *cobra.Command, err error) error {
-	m := unknownFlag.FindStringSubmatch(err.Error())
-	if m == nil {
-		return err
-	}
+// meantFlag names the flag that the user may have meant.
+func meantFlag(c *cobra.Command, name string) string {
 	var names []string
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			names = append(names, f.Name)
 		}
 	})
-	best := template.Nearest(m[1], names)
-	if best == "" {
-		return err
+	if best := template.Nearest(name, names); best != "" {
+		return fmt.Sprintf("; did you mean %q?", "--"+best)
 	}
-	return fmt.Errorf("%w; did you mean %q?", err, "--"+best)
+	return ""
 }
 
 func newManCommand(g *globals) *cobra.Command {

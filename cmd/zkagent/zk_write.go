@@ -66,7 +66,7 @@ func zkWriting(g *globals) []*cobra.Command {
 		if err == nil {
 			_, err = s.Set(ctx, args[0], data, version)
 		}
-		return err
+		return versionConflict(args[0], version, err)
 	})
 	set.Flags().StringVarP(&file, "file", "f", "", "read the data from this file; - is standard input (default: DATA, else no data)")
 	set.Flags().Int32Var(&version, "version", -1, "only if the data has this version, as zk stat shows it; -1 is any version")
@@ -75,13 +75,21 @@ func zkWriting(g *globals) []*cobra.Command {
 			return err
 		}
 		if !recursive {
-			return s.Delete(ctx, args[0], version)
+			return versionConflict(args[0], version, s.Delete(ctx, args[0], version))
 		}
 		return removeTree(ctx, s, args[0], force)
 	})
 	rm.Flags().BoolVarP(&recursive, "recursive", "r", false, "delete everything below it, too; by default a znode with children is an error")
 	rm.Flags().Int32Var(&version, "version", -1, "only if the data has this version, as zk stat shows it; -1 is any version")
 	return []*cobra.Command{create, set, rm}
+}
+
+// versionConflict explains that the data of a znode has another version.
+func versionConflict(path string, version int32, err error) error {
+	if errors.Is(err, session.ErrBadVersion) {
+		return fail(exitTemporary, fmt.Errorf("%s does not have version %d: %w", path, version, err), "\"zkagent zk stat "+path+"\" shows the version")
+	}
+	return err
 }
 
 // zkData is the data that a command was given.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -73,7 +74,7 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	began := time.Now()
 	s, err := session.Dial(ctx, c)
 	if err != nil {
-		d.add(LevelFail, "server", server, err.Error(), "is ZooKeeper running there, does a firewall drop the connection, is it a TLS port?")
+		d.add(LevelFail, "server", server, Cause(err).Error(), "is ZooKeeper running there, does a firewall drop the connection, is it a TLS port?")
 		return false
 	}
 	defer s.Close()
@@ -98,6 +99,17 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 	}
 	d.add(LevelOK, "server", server, text)
 	return true
+}
+
+// Cause returns why the last server could not be reached, without its address.
+func Cause(err error) error {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return dns
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
 }
 
 // certificate checks when our client certificate expires.
