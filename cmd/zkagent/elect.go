@@ -175,39 +175,31 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 }
 
 func observeElection(ctx context.Context, console *term.Console, s *session.Session, name, path, dialect string, once bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	errEnough := errors.New("enough")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var last view.Leader
-	first := true
-	var failed error
+	first, done := true, false
+	var result error
 	err := election.Observe(ctx, s, path, dialect, func(l view.Leader) {
 		l.Name = name
-		if context.Cause(ctx) != nil || !first && l == last {
+		if done || !first && l == last {
 			return
 		}
 		first, last = false, l
-		if once && l.Term == 0 && !console.IsJSON() {
-			failed = fail(exitFailed, fmt.Errorf("election %s has no leader", path))
-		} else {
-			failed = printLeader(console, l)
+		nobody := once && l.Term == 0
+		if nobody && !console.IsJSON() {
+			result = failf(exitFailed, "election %s has no leader", path)
+		} else if result = printLeader(console, l); nobody && result == nil {
+			result = codeError(exitFailed)
 		}
-		if once || failed != nil {
-			cancel(errEnough)
+		if done = once || result != nil; done {
+			cancel()
 		}
 	})
-	switch {
-	case failed != nil:
-		return failed
-	case errors.Is(context.Cause(ctx), errEnough):
-		if last.Term == 0 {
-			return codeError(exitFailed)
-		}
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+	if done {
+		return result
 	}
-	return err
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 func printLeader(console *term.Console, l view.Leader) error {

@@ -11,17 +11,16 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-func TestNativeHandler(t *testing.T) {
+func TestFieldHandler(t *testing.T) {
 	var out bytes.Buffer
 	var got string
 	var level journal.Priority
 	var fields map[string]string
 	var refused error
-	h := &nativeHandler{journalHandler: &journalHandler{out: &out, level: slog.LevelInfo}}
-	h.send = func(message string, p journal.Priority, f map[string]string) error {
+	h := fieldHandler(lineHandler(&out, slog.LevelInfo), func(message string, p journal.Priority, f map[string]string) error {
 		got, level, fields = message, p, f
 		return refused
-	}
+	})
 	log := slog.New(h).With("template", "web")
 	log.Debug("not shown")
 	log.WithGroup("zk").Error("apply <failed>", "err", errors.New("line 1\nline 2"), "took", 3, slog.Group("at", "line", 7))

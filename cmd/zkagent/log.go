@@ -13,14 +13,6 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// lateHandler passes records to a handler that is set later, because loggers are
-// created before the settings that configure them are read. It drops records until
-// then.
-type lateHandler struct {
-	shared *atomic.Pointer[slog.Handler]
-	wrap   wraps
-}
-
 // wraps give a handler the attributes and groups of a logger.
 type wraps []func(slog.Handler) slog.Handler
 
@@ -31,88 +23,79 @@ func (w wraps) around(h slog.Handler) slog.Handler {
 	return h
 }
 
-// target is the handler with the attributes of this logger; nil before it is
-// known.
-func (h *lateHandler) target() slog.Handler {
-	p := h.shared.Load()
-	if p == nil {
-		return nil
-	}
-	return h.wrap.around(*p)
+// recordHandler passes each record on with the attributes and groups of its logger, to a
+// handler that is known late or is made for the record.
+type recordHandler struct {
+	enabled func(context.Context, slog.Level) bool
+	handle  func(context.Context, slog.Record, wraps) error
+	wrap    wraps
 }
 
 // Enabled implements slog.Handler.
-func (h *lateHandler) Enabled(ctx context.Context, l slog.Level) bool {
-	t := h.target()
-	return t != nil && t.Enabled(ctx, l)
-}
+func (h *recordHandler) Enabled(ctx context.Context, l slog.Level) bool { return h.enabled(ctx, l) }
 
 // Handle implements slog.Handler.
-func (h *lateHandler) Handle(ctx context.Context, r slog.Record) error {
-	t := h.target()
-	if t == nil {
-		return nil
-	}
-	return t.Handle(ctx, r)
+func (h *recordHandler) Handle(ctx context.Context, r slog.Record) error {
+	return h.handle(ctx, r, h.wrap)
 }
 
-func (h *lateHandler) with(fn func(slog.Handler) slog.Handler) slog.Handler {
-	return &lateHandler{shared: h.shared, wrap: append(slices.Clip(h.wrap), fn)}
+func (h *recordHandler) with(fn func(slog.Handler) slog.Handler) slog.Handler {
+	return &recordHandler{enabled: h.enabled, handle: h.handle, wrap: append(slices.Clip(h.wrap), fn)}
 }
 
 // WithAttrs implements slog.Handler.
-func (h *lateHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *recordHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h.with(func(t slog.Handler) slog.Handler { return t.WithAttrs(attrs) })
 }
 
 // WithGroup implements slog.Handler.
-func (h *lateHandler) WithGroup(name string) slog.Handler {
+func (h *recordHandler) WithGroup(name string) slog.Handler {
 	return h.with(func(t slog.Handler) slog.Handler { return t.WithGroup(name) })
 }
 
-// journalHandler writes lines for the journal: "<6>message key=value", with the
-// syslog level in front. It omits time and level, which the journal adds.
-type journalHandler struct {
-	out   io.Writer
-	level slog.Leveler
-	wrap  wraps
+// lateHandler passes records to a handler that is set later, because loggers are
+// created before the settings that configure them are read. It drops records until
+// then.
+func lateHandler(later *atomic.Pointer[slog.Handler]) slog.Handler {
+	target := func() slog.Handler {
+		if h := later.Load(); h != nil {
+			return *h
+		}
+		return slog.DiscardHandler
+	}
+	return &recordHandler{
+		enabled: func(ctx context.Context, l slog.Level) bool { return target().Enabled(ctx, l) },
+		handle:  func(ctx context.Context, r slog.Record, w wraps) error { return w.around(target()).Handle(ctx, r) },
+	}
 }
 
-// Enabled implements slog.Handler.
-func (h *journalHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
+// lineHandler writes lines for the journal.
+func lineHandler(out io.Writer, level slog.Leveler) *recordHandler {
+	return &recordHandler{
+		enabled: func(_ context.Context, l slog.Level) bool { return l >= level.Level() },
+		handle: func(ctx context.Context, r slog.Record, w wraps) error {
+			line, err := journalLine(ctx, r, w)
+			if err == nil {
+				_, err = fmt.Fprintf(out, "<%d>%s", priority(r.Level), line) // one write a line: lines do not mix
+			}
+			return err
+		},
+	}
+}
 
-// Handle implements slog.Handler.
-func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "<%d>%s", priority(r.Level), r.Message)
-	if r.NumAttrs() > 0 || len(h.wrap) > 0 {
+// journalLine is "message key=value". It omits time and level, which the journal adds.
+func journalLine(ctx context.Context, r slog.Record, w wraps) (string, error) {
+	b := bytes.NewBufferString(r.Message)
+	if r.NumAttrs() > 0 || len(w) > 0 {
 		b.WriteByte(' ')
 	}
-	var t slog.Handler = slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+	err := w.around(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
 			return slog.Attr{}
 		}
 		return a
-	}})
-	if err := h.wrap.around(t).Handle(ctx, r); err != nil {
-		return err
-	}
-	_, err := h.out.Write(b.Bytes()) // one write a line: lines do not mix
-	return err
-}
-
-func (h *journalHandler) with(fn func(slog.Handler) slog.Handler) slog.Handler {
-	return &journalHandler{out: h.out, level: h.level, wrap: append(slices.Clip(h.wrap), fn)}
-}
-
-// WithAttrs implements slog.Handler.
-func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return h.with(func(t slog.Handler) slog.Handler { return t.WithAttrs(attrs) })
-}
-
-// WithGroup implements slog.Handler.
-func (h *journalHandler) WithGroup(name string) slog.Handler {
-	return h.with(func(t slog.Handler) slog.Handler { return t.WithGroup(name) })
+	}})).Handle(ctx, r)
+	return b.String(), err
 }
 
 // priority is the level as syslog numbers it.
@@ -128,40 +111,57 @@ func priority(l slog.Level) journal.Priority {
 	return journal.PriDebug
 }
 
-// nativeHandler writes entries with fields to the journal: PRIORITY, MESSAGE (the
+// fieldHandler writes entries with fields to the journal: PRIORITY, MESSAGE (the
 // line that journalctl shows, attributes included), ZKAGENT_EVENT (the message
 // alone) and each attribute as ZKAGENT_NAME, so that for example "journalctl
 // ZKAGENT_TEMPLATE=web" finds them. If the journal rejects an entry, the entry goes
-// to the line handler.
-type nativeHandler struct {
-	*journalHandler // makes the line, and is the way out
-
-	send  func(message string, level journal.Priority, fields map[string]string) error
-	attrs []slog.Attr
-	group string
+// to the handler of lines.
+func fieldHandler(lines *recordHandler, send func(message string, level journal.Priority, fields map[string]string) error) slog.Handler {
+	return &recordHandler{enabled: lines.enabled, handle: func(ctx context.Context, r slog.Record, w wraps) error {
+		message, err := journalLine(ctx, r, w)
+		if err != nil {
+			return err
+		}
+		fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": r.Message}
+		if err := w.around(fieldCollector{fields: fields}).Handle(ctx, r); err != nil {
+			return err
+		}
+		if send(strings.TrimSuffix(message, "\n"), priority(r.Level), fields) != nil {
+			return lines.handle(ctx, r, w)
+		}
+		return nil
+	}}
 }
 
+// fieldCollector collects the fields of one record.
+type fieldCollector struct {
+	fields map[string]string
+	prefix string // of its groups
+}
+
+// Enabled implements slog.Handler.
+func (c fieldCollector) Enabled(context.Context, slog.Level) bool { return true }
+
 // Handle implements slog.Handler.
-func (h *nativeHandler) Handle(ctx context.Context, r slog.Record) error {
-	var text bytes.Buffer
-	line := *h.journalHandler
-	line.out = &text
-	if err := line.Handle(ctx, r); err != nil {
-		return err
-	}
-	fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": r.Message}
-	for _, a := range h.attrs {
-		addFields(fields, "", a)
-	}
+func (c fieldCollector) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
-		addFields(fields, h.group, a)
+		addFields(c.fields, c.prefix, a)
 		return true
 	})
-	_, message, _ := strings.Cut(strings.TrimSuffix(text.String(), "\n"), ">")
-	if h.send(message, priority(r.Level), fields) != nil {
-		return h.journalHandler.Handle(ctx, r)
-	}
 	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (c fieldCollector) WithAttrs(attrs []slog.Attr) slog.Handler {
+	for _, a := range attrs {
+		addFields(c.fields, c.prefix, a)
+	}
+	return c
+}
+
+// WithGroup implements slog.Handler.
+func (c fieldCollector) WithGroup(name string) slog.Handler {
+	return fieldCollector{c.fields, c.prefix + name + "_"}
 }
 
 // addFields adds an attribute; a group becomes a prefix. The first of a name counts.
@@ -195,23 +195,4 @@ func fieldName(name string) string {
 		return ""
 	}
 	return ("ZKAGENT_" + up)[:min(64, len("ZKAGENT_")+len(up))]
-}
-
-// WithAttrs implements slog.Handler.
-func (h *nativeHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	n := *h
-	n.attrs = slices.Clip(h.attrs)
-	for _, a := range attrs {
-		n.attrs = append(n.attrs, slog.Attr{Key: h.group + a.Key, Value: a.Value})
-	}
-	n.journalHandler, _ = h.journalHandler.WithAttrs(attrs).(*journalHandler)
-	return &n
-}
-
-// WithGroup implements slog.Handler.
-func (h *nativeHandler) WithGroup(name string) slog.Handler {
-	n := *h
-	n.group = h.group + name + "_"
-	n.journalHandler, _ = h.journalHandler.WithGroup(name).(*journalHandler)
-	return &n
 }

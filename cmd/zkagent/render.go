@@ -61,8 +61,7 @@ when rendering failed.`,
 	return c
 }
 
-// renderFiles renders the bundles of the names, or all.
-// renderFiles reports whether a file differs from what was rendered.
+// renderFiles renders the bundles of the names, or all. It reports whether a file differs from what was rendered.
 func renderFiles(ctx context.Context, g *globals, args []string, o renderOptions) (bool, error) {
 	s, err := g.loadSettings(settings.Options{})
 	if err != nil {

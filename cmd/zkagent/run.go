@@ -30,8 +30,8 @@ The agent resumes the session that a previous process left in the state director
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			level := &slog.LevelVar{}
-			handler := &lateHandler{shared: &atomic.Pointer[slog.Handler]{}}
-			logger := slog.New(handler)
+			var handler atomic.Pointer[slog.Handler]
+			logger := slog.New(lateHandler(&handler))
 			s, err := g.loadSettings(settings.Options{Logger: logger})
 			if err != nil {
 				return err
@@ -40,7 +40,7 @@ The agent resumes the session that a previous process left in the state director
 			setLevel(level, cfg.Log.Level, g.verbose)
 			// From now on, the loggers that were created with the settings write.
 			output := logHandler(&g.Console, cfg.Log.Format, level)
-			handler.shared.Store(&output)
+			handler.Store(&output)
 			cfg.Version = buildVersion()
 			cfg.Load = func() (agent.Config, error) { return reloadSettings(g, logger, level) }
 			a, err := agent.New(cfg)
@@ -112,11 +112,11 @@ func logHandler(console *term.Console, format string, level slog.Leveler) slog.H
 		return slog.NewJSONHandler(console.Err, &slog.HandlerOptions{Level: level})
 	}
 	if under, _ := journal.StderrIsJournalStream(); under && format == "auto" {
-		line := &journalHandler{out: console.Err, level: level}
+		lines := lineHandler(console.Err, level)
 		if journal.Enabled() {
-			return &nativeHandler{journalHandler: line, send: journal.Send}
+			return fieldHandler(lines, journal.Send)
 		}
-		return line
+		return lines
 	}
 	return slog.NewTextHandler(console.Err, &slog.HandlerOptions{Level: level})
 }

@@ -31,8 +31,8 @@ keep the file, write it without members, or fail.`,
 			if len(args) > 0 {
 				g.config = args
 			}
-			s, err := settings.Load(g.configPaths(), settings.Options{Offline: !host})
 			if g.IsJSON() {
+				s, err := settings.Load(g.configPaths(), settings.Options{Offline: !host})
 				if jerr := printDiagnostics(&g.Console, s); jerr != nil {
 					return jerr
 				}
@@ -41,7 +41,7 @@ keep the file, write it without members, or fail.`,
 				}
 				return nil
 			}
-			s, err = g.loadSettings(settings.Options{Offline: !host})
+			s, err := g.loadSettings(settings.Options{Offline: !host})
 			if err != nil {
 				return err
 			}

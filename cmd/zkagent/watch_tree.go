@@ -27,28 +27,26 @@ type treeChange struct {
 // watchTree follows a subtree until the session or the context ends. Each update of the
 // copy is one batch of changes.
 func watchTree(ctx context.Context, g *globals, s *session.Session, root string, command []string, o watchOptions) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	errEnough := errors.New("enough")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := false
+	var failed error
 	err := recipe.NewTree(recipe.TreeConfig{Path: root, Logger: g.logger()}).Run(ctx, s, func(u recipe.TreeUpdate) {
 		if ctx.Err() != nil || !u.First && len(u.Changes)+len(u.Errors) == 0 {
 			return
 		}
-		failed := unreadable(&g.Console, root, u)
+		failed = unreadable(&g.Console, root, u)
 		if failed == nil && (!u.First || !o.changesOnly) {
 			failed = treeChanged(ctx, &g.Console, root, u.Last, treeChanges(u), command)
 		}
-		if failed != nil || o.once && !u.First && len(u.Changes) > 0 {
-			cancel(cmp.Or(failed, errEnough))
+		if done = failed != nil || o.once && !u.First && len(u.Changes) > 0; done {
+			cancel()
 		}
 	})
-	switch {
-	case errors.Is(context.Cause(ctx), errEnough):
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+	if done {
+		return failed
 	}
-	return err
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // unreadable warns about the znodes that cannot be read now. A root that an ACL closes is

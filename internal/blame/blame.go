@@ -111,18 +111,11 @@ type Member struct {
 // Origins says which versions set keys of a tree; [config.Origins] does.
 type Origins func(ctx context.Context, tree *view.Tree, keys []string) (map[string]config.Origin, error)
 
-// Options choose the contents of a report.
-type Options struct {
-	From, To int // lines from 1; To 0: to the end
-	Missing  string
-	Origins  Origins // nil: versions are not looked up
-}
-
-// New makes the report of one file.
-func New(ctx context.Context, v view.View, b *apply.Blamed, o Options) *File {
+// New makes the report of one file. Without origins it looks up no versions.
+func New(ctx context.Context, v view.View, b *apply.Blamed, q Query, origins Origins) *File {
 	f := &File{Path: b.Destination, Template: b.Template, Lines: []Line{}, Values: []Value{}}
 	r := &report{File: f, view: v, index: map[template.Value]int{}}
-	lines := b.Lines(max(o.From, 1), o.To)
+	lines := b.Lines(max(q.From, 1), q.To)
 	if len(lines) > MaxLines {
 		lines = lines[:MaxLines]
 		f.Notes = append(f.Notes, "there are more lines: ask for a part of them (-L)")
@@ -130,10 +123,10 @@ func New(ctx context.Context, v view.View, b *apply.Blamed, o Options) *File {
 	for i := range lines {
 		f.Lines = append(f.Lines, r.line(b, &lines[i]))
 	}
-	if o.Missing != "" {
-		f.Missing = r.missing(b, o.Missing)
+	if q.Missing != "" {
+		f.Missing = r.missing(b, q.Missing)
 	}
-	r.describe(ctx, o.Origins)
+	r.describe(ctx, origins)
 	return f
 }
 

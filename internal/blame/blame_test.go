@@ -46,11 +46,11 @@ func TestNew_Bounds(t *testing.T) {
 	t.Parallel()
 	v := versioned(maxKeys + 100)
 	b := blamedOf(t, fmt.Sprintf("{{ range loop %d }}x\n{{ end }}", MaxLines+5), "", v)
-	f := New(t.Context(), v, b, Options{})
+	f := New(t.Context(), v, b, Query{}, nil)
 	if len(f.Lines) != MaxLines || len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "more lines") {
 		t.Errorf("%d lines, %v", len(f.Lines), f.Notes)
 	}
-	if f = New(t.Context(), v, b, Options{From: MaxLines + 4}); len(f.Lines) != 2 || len(f.Notes) != 0 || f.Lines[0].Number != MaxLines+4 {
+	if f = New(t.Context(), v, b, Query{From: MaxLines + 4}, nil); len(f.Lines) != 2 || len(f.Notes) != 0 || f.Lines[0].Number != MaxLines+4 {
 		t.Errorf("%d lines, %v", len(f.Lines), f.Notes)
 	}
 	asked := 0
@@ -63,7 +63,7 @@ func TestNew_Bounds(t *testing.T) {
 		return found, nil
 	}
 	all := blamedOf(t, "{{ range tree \"web\" }}{{ .Value }}\n{{ end }}", "", v)
-	f = New(t.Context(), v, all, Options{Origins: origins})
+	f = New(t.Context(), v, all, Query{}, origins)
 	if asked != maxKeys || len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "more keys") {
 		t.Errorf("%d keys were looked up, %v", asked, f.Notes)
 	}
@@ -71,9 +71,9 @@ func TestNew_Bounds(t *testing.T) {
 		t.Errorf("got %s", first)
 	}
 	// What cannot be found out is said.
-	f = New(t.Context(), v, all, Options{To: 3, Origins: func(context.Context, *view.Tree, []string) (map[string]config.Origin, error) {
+	f = New(t.Context(), v, all, Query{To: 3}, func(context.Context, *view.Tree, []string) (map[string]config.Origin, error) {
 		return nil, errors.New("no rights")
-	}})
+	})
 	if len(f.Lines) != 3 || len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "no rights") {
 		t.Errorf("got %d lines, %v", len(f.Lines), f.Notes)
 	}
@@ -84,7 +84,7 @@ func TestNew_Bounds(t *testing.T) {
 func TestMissing_Bounds(t *testing.T) {
 	t.Parallel()
 	v := versioned(maxFound + 30)
-	m := New(t.Context(), v, blamedOf(t, "{{ if lt (len (tree \"web\")) 2 }}{{ range tree \"web\" }}{{ .Value }}{{ end }}{{ end }}", "secret", v), Options{Missing: "secret"}).Missing
+	m := New(t.Context(), v, blamedOf(t, "{{ if lt (len (tree \"web\")) 2 }}{{ range tree \"web\" }}{{ .Value }}{{ end }}{{ end }}", "secret", v), Query{Missing: "secret"}, nil).Missing
 	if len(m.Found) != maxFound || len(m.Lines) != 0 {
 		t.Fatalf("got %d found, %v", len(m.Found), m.Lines)
 	}
@@ -98,12 +98,12 @@ func TestMissing_Bounds(t *testing.T) {
 		g.Members = append(g.Members, view.Member{Znode: fmt.Sprint("m", i), Host: "10.0.0.9", Port: i, Status: view.StatusDraining})
 	}
 	members := view.View{}.With(g)
-	m = New(t.Context(), members, blamedOf(t, "{{ range members \"api\" }}{{ .Host }}{{ else }}none{{ end }}", "10.0.0.9", members), Options{Missing: "10.0.0.9"}).Missing
+	m = New(t.Context(), members, blamedOf(t, "{{ range members \"api\" }}{{ .Host }}{{ else }}none{{ end }}", "10.0.0.9", members), Query{Missing: "10.0.0.9"}, nil).Missing
 	if len(m.Found) != maxFound || !strings.Contains(m.Found[0].Note, "is draining") {
 		t.Errorf("got %d found: %+v", len(m.Found), m.Found[0])
 	}
 	many := blamedOf(t, strings.Repeat("secret\n", maxFound+30), "secret", v)
-	if m = New(t.Context(), v, many, Options{Missing: "secret"}).Missing; len(m.Lines) != maxFound {
+	if m = New(t.Context(), v, many, Query{Missing: "secret"}, nil).Missing; len(m.Lines) != maxFound {
 		t.Errorf("got %d lines", len(m.Lines))
 	}
 }

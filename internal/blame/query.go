@@ -78,7 +78,7 @@ func Answer(ctx context.Context, bundles []*apply.Bundle, v view.View, s *sessio
 			return nil, err
 		}
 		for i := range list {
-			f := New(ctx, at, &list[i], Options{From: q.From, To: q.To, Missing: q.Missing, Origins: origins})
+			f := New(ctx, at, &list[i], q, origins)
 			if q.Version == "" {
 				f.compare(&list[i])
 			}

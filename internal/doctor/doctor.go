@@ -168,8 +168,7 @@ func (d *doctor) agent(ctx context.Context) {
 	}
 	d.add(LevelOK, "agent", path, fmt.Sprintf("%s is %s for %s: %s", s.Agent.ID, s.Agent.State, term.Age(s.Agent.Started), s.Summary))
 	if s.Agent.Version != d.o.Version {
-		d.add(LevelWarn, "version", "", fmt.Sprintf("the agent that runs is %s, this program is %s", s.Agent.Version, d.o.Version))
-		d.hint("\"zkagent upgrade\" executes the new one and keeps the session")
+		d.add(LevelWarn, "version", "", fmt.Sprintf("the agent that runs is %s, this program is %s", s.Agent.Version, d.o.Version), "\"zkagent upgrade\" executes the new one and keeps the session")
 	}
 	if d.cfg != nil && s.Settings.Hash != d.cfg.Hash {
 		d.add(LevelWarn, "settings", "", "the agent runs with other settings than those in the files", "\"zkagent reload\" loads them")
@@ -223,8 +222,7 @@ func (d *doctor) dns(ctx context.Context) {
 	defer cancel()
 	for _, network := range []string{"udp", "tcp"} {
 		if err := dns.Ask(ctx, network, d.cfg.DNS.Listen, d.cfg.DNS.Domain); err != nil {
-			d.add(LevelFail, "dns", d.cfg.DNS.Listen, err.Error())
-			d.hint("the agent may run with other settings, something else may have the port, or a firewall drops it: ss -lntup")
+			d.add(LevelFail, "dns", d.cfg.DNS.Listen, err.Error(), "the agent may run with other settings, something else may have the port, or a firewall drops it: ss -lntup")
 			return
 		}
 	}

@@ -183,8 +183,7 @@ func (d *doctor) polkit(ctx context.Context, v unitVerb, as *syscall.SysProcAttr
 	case strings.Contains(lower, "isolate"):
 		d.add(LevelOK, "polkit", about, "allowed for the user of the agent")
 	case strings.Contains(lower, "denied"), strings.Contains(lower, "authentication"), strings.Contains(lower, "not permitted"):
-		d.add(LevelFail, "polkit", about, "not allowed for the user of the agent: "+firstLine(text))
-		d.hint("a rule must allow it: see /usr/share/polkit-1/rules.d/50-zkagent.rules; is polkitd installed?")
+		d.add(LevelFail, "polkit", about, "not allowed for the user of the agent: "+firstLine(text), "a rule must allow it: see /usr/share/polkit-1/rules.d/50-zkagent.rules; is polkitd installed?")
 	case err != nil:
 		d.add(LevelWarn, "polkit", about, "cannot be found out: "+firstLine(errors.Join(err, errors.New(text)).Error()))
 	default:

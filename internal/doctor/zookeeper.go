@@ -191,8 +191,7 @@ func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Co
 	proved := slices.DeleteFunc(slices.Clone(ids), func(i session.Identity) bool { return i.Scheme == "ip" })
 	switch {
 	case c.SASL != nil && !slices.ContainsFunc(proved, func(i session.Identity) bool { return i.Scheme == "sasl" }):
-		d.add(LevelFail, "identity", "", fmt.Sprintf("SASL went well, and the server names none of it: %v", ids))
-		d.hint("the servers need authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+		d.add(LevelFail, "identity", "", fmt.Sprintf("SASL went well, and the server names none of it: %v", ids), "the servers need authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
 	case len(proved) == 0:
 		d.add(LevelOK, "identity", "", "not authenticated; ACLs can match only this client's IP")
 	default:
@@ -303,8 +302,7 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 	theirs, ours := time.UnixMilli(stat.Ctime), before.Add(after.Sub(before)/2)
 	skew := ours.Sub(theirs).Round(time.Millisecond)
 	if skew.Abs() > clockFar+after.Sub(before) {
-		d.add(LevelWarn, "clock", "", fmt.Sprintf("this host and the leader of ZooKeeper differ by %s", skew))
-		d.hint("schedules and ages are wrong by as much; is a time service running?")
+		d.add(LevelWarn, "clock", "", fmt.Sprintf("this host and the leader of ZooKeeper differ by %s", skew), "schedules and ages are wrong by as much; is a time service running?")
 		return
 	}
 	d.add(LevelOK, "clock", "", fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)))
