@@ -162,7 +162,7 @@ var hostileWrites = map[string]string{
 var notHostile = map[string]string{
 	"barrier close": "writes", "barrier open": "writes", "barrier enter": "waits for others", "barrier leave": "waits for others", "config edit": "an editor", "config import": "as config publish",
 	"exec": "becomes another program", "config restore": "as config rollback, from the trash", "check": "an order", "dev": "has a server of its own", "fmt": "settings", "hooks log": "output of our own commands",
-	"hooks run": "runs a command", "import": "settings", "leave": "ends the agent", "maint on": "an order", "maint off": "an order", "man": "no data", "options": "no data", "queue put": "writes", "reload": "an order", "resign": "an order",
+	"hooks run": "runs a command", "import": "settings", "leave": "ends the agent", "maint on": "an order", "maint off": "an order", "man": "no data", "options": "no data", "help": "no data", "queue put": "writes", "reload": "an order", "resign": "an order",
 	"run": "is the agent", "test": "settings", "txn propose": "waits for others", "txn vote": "waits for others", "upgrade": "ends the agent", "validate": "settings", "version": "no data",
 	"zk create": "writes", "zk set": "writes",
 }

@@ -116,10 +116,9 @@ func newReservation() (string, error) {
 
 // handedSession is a session that is handed from one process to the next.
 type handedSession struct {
-	m    *session.Manager
-	s    *session.Session
-	stop context.CancelFunc
-	done chan error
+	m   *session.Manager
+	s   *session.Session
+	end func() error // closes the session, unless HandOver has left it to the next process
 }
 
 // keptSession opens a session whose state is in dir, or takes it up again.
@@ -129,23 +128,15 @@ func keptSession(ctx context.Context, g *globals, dir string) (*handedSession, e
 		return nil, err
 	}
 	c.StateDir = dir
-	m, err := session.New(c)
+	m, end, err := runManager(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	k := &handedSession{m: m, stop: stop, done: make(chan error, 1)}
-	go func() { k.done <- m.Run(run) }()
+	k := &handedSession{m: m, end: end}
 	if k.s, err = g.reach(ctx, c, cmp.Or(g.timeout, connectTimeout), m.Session); err != nil {
 		return nil, errors.Join(err, k.end())
 	}
 	return k, nil
-}
-
-// end closes the session, unless HandOver has left it to the next process.
-func (k *handedSession) end() error {
-	k.stop()
-	return <-k.done
 }
 
 // queueKeep reserves an item for a process that comes later.

@@ -72,17 +72,11 @@ func inSessions(ctx context.Context, g *globals, w waiting, fn func(wait context
 	if err != nil {
 		return err
 	}
-	m, err := session.New(c)
+	m, end, err := runManager(ctx, c)
 	if err != nil {
 		return err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1) // size 1: Run ends once
-	go func() { ended <- m.Run(run) }()
-	defer func() {
-		stop()
-		<-ended //nolint:errcheck // We have stopped it.
-	}()
+	defer func() { _ = end() }()
 	wait, cancel := g.patience(ctx, w.wait)
 	defer cancel()
 	for first := true; ; first = false {
@@ -103,6 +97,22 @@ func inSessions(ctx context.Context, g *globals, w waiting, fn func(wait context
 		}
 		g.Say("the session has expired; joining again")
 	}
+}
+
+// runManager keeps sessions open until the returned function is called, which waits for
+// the end of the last one. A signal does not end them.
+func runManager(ctx context.Context, c session.Config) (*session.Manager, func() error, error) {
+	m, err := session.New(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1) // size 1: Run ends once
+	go func() { ended <- m.Run(run) }()
+	return m, func() error {
+		stop()
+		return <-ended
+	}, nil
 }
 
 // firstSession waits for a session. The first one must come within a time limit;

@@ -54,7 +54,7 @@ type Options struct {
 	Hosts       int  // how many agents run, each as a host of its own; 0: one
 	Story       bool // show step by step what the agent does
 
-	// ServerVersion is the ZooKeeper whose ways the server has; see ServerVersion.
+	// ServerVersion is the version of ZooKeeper that the server emulates.
 	ServerVersion string
 
 	Version string
@@ -67,8 +67,8 @@ type Options struct {
 // DefaultZooKeeper is the default version of the server.
 const DefaultZooKeeper = memzk.DefaultVersion
 
-// ServerVersion returns the version of ZooKeeper whose ways a server has when that
-// version is asked for.
+// ServerVersion returns the version of ZooKeeper that a server emulates when the user
+// asks for a version.
 func ServerVersion(version string) (string, error) { return memzk.Personality(version) }
 
 // ErrSettings means that the agent does not take the settings.

@@ -359,8 +359,8 @@ func TestDoctor_Polkit(t *testing.T) {
 		{`echo "Failed to start x.service: Operation refused, unit may not be isolated." >&2; exit 4`, LevelOK, "allowed"},
 		{`echo "Failed to reload nginx.service: Access denied" >&2; exit 4`, LevelFail, "Access denied"},
 		{`echo "Failed to reload nginx.service: Interactive authentication required." >&2; exit 1`, LevelFail, "not allowed"},
-		{`echo "Failed to connect to bus: No such file or directory" >&2; exit 1`, LevelWarn, "cannot be found out"},
-		{`exit 0`, LevelWarn, "cannot be found out"},
+		{`echo "Failed to connect to bus: No such file or directory" >&2; exit 1`, LevelWarn, "unknown: "},
+		{`exit 0`, LevelWarn, "unknown: "},
 	} {
 		dir := t.TempDir()
 		args := filepath.Join(dir, "args")

@@ -113,13 +113,13 @@ func (d *doctor) open(ctx context.Context, s *session.Session) {
 		open, looked, err := OpenZnodes(wait, s, root, left)
 		cancel()
 		if err != nil {
-			d.add(LevelWarn, "acl", root, "cannot look at all znodes below: "+err.Error())
+			d.add(LevelWarn, "acl", root, "cannot check all znodes below: "+err.Error())
 			continue
 		}
 		left -= looked
 		d.openFound(root, open, looked)
 		if left <= 0 {
-			d.add(LevelWarn, "acl", root, fmt.Sprintf("only the first %d znodes are looked at", openLimit))
+			d.add(LevelWarn, "acl", root, fmt.Sprintf("only the first %d znodes were checked", openLimit))
 			d.hint("\"zkagent zk acl set %s world:anyone:r auth::cdrwa --recursive\" closes the open znodes below it", root)
 			return
 		}

@@ -185,9 +185,9 @@ func (d *doctor) polkit(ctx context.Context, v unitVerb, as *syscall.SysProcAttr
 	case strings.Contains(lower, "denied"), strings.Contains(lower, "authentication"), strings.Contains(lower, "not permitted"):
 		d.add(LevelFail, "polkit", about, "not allowed for the user of the agent: "+firstLine(text), "a rule must allow it: see /usr/share/polkit-1/rules.d/50-zkagent.rules; is polkitd installed?")
 	case err != nil:
-		d.add(LevelWarn, "polkit", about, "cannot be found out: "+firstLine(errors.Join(err, errors.New(text)).Error()))
+		d.add(LevelWarn, "polkit", about, "unknown: "+firstLine(errors.Join(err, errors.New(text)).Error()))
 	default:
-		d.add(LevelWarn, "polkit", about, "cannot be found out")
+		d.add(LevelWarn, "polkit", about, "unknown: systemctl did not say")
 	}
 }
 

@@ -191,7 +191,7 @@ func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Co
 	proved := slices.DeleteFunc(slices.Clone(ids), func(i session.Identity) bool { return i.Scheme == "ip" })
 	switch {
 	case c.SASL != nil && !slices.ContainsFunc(proved, func(i session.Identity) bool { return i.Scheme == "sasl" }):
-		d.add(LevelFail, "identity", "", fmt.Sprintf("SASL went well, and the server names none of it: %v", ids), "the servers need authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+		d.add(LevelFail, "identity", "", fmt.Sprintf("SASL succeeded, but the server lists no sasl identity: %v", ids), "the servers need authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
 	case len(proved) == 0:
 		d.add(LevelOK, "identity", "", "not authenticated; ACLs can match only this client's IP")
 	default:
@@ -260,7 +260,7 @@ func (d *doctor) mayCreate(ctx context.Context, s *session.Session, about, missi
 // chrootHint adds a hint when creating fails because the chroot is missing.
 func (d *doctor) chrootHint(err error) {
 	if c, cerr := d.o.ZooKeeper(d.cfg); cerr == nil && c.Chroot != "" && errors.Is(err, session.ErrNoNode) {
-		d.hint("the chroot %s must exist, and the agent does not make it: zkCli.sh -server %s create %s ''", c.Chroot, c.Servers[0], c.Chroot)
+		d.hint("the chroot %s must exist, and the agent does not create it: zkCli.sh -server %s create %s ''", c.Chroot, c.Servers[0], c.Chroot)
 	}
 }
 
@@ -298,7 +298,7 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 	}
 	after := time.Now()
 	err = s.Delete(ctx, path, -1)
-	d.result(LevelWarn, "write", "/zkagent", err, "a znode could be made and deleted")
+	d.result(LevelWarn, "write", "/zkagent", err, "created and deleted an ephemeral znode")
 	theirs, ours := time.UnixMilli(stat.Ctime), before.Add(after.Sub(before)/2)
 	skew := ours.Sub(theirs).Round(time.Millisecond)
 	if skew.Abs() > clockFar+after.Sub(before) {
