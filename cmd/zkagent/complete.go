@@ -161,9 +161,13 @@ func keysOf(g *globals, name string) []string {
 
 // find returns the command of a path such as "config get".
 func find(root *cobra.Command, path string) *cobra.Command {
-	c, rest, err := root.Find(strings.Fields(path))
-	if err != nil || len(rest) > 0 {
-		return nil
+	c := root
+	for word := range strings.FieldsSeq(path) {
+		i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word })
+		if i < 0 {
+			return nil
+		}
+		c = c.Commands()[i]
 	}
 	return c
 }
