@@ -124,19 +124,26 @@ func (c *conn) send() {
 		if !ok || !c.waitUntil(a.at) || !c.s.opts.Faults.Leave(c.addr, c.killed) || a.close {
 			return
 		}
-		last := len(a.frame) - 1
-		_, err := c.nc.Write(a.frame[:last])
+		rest, err := a.frame, error(nil)
+		if len(rest) > onePiece {
+			_, err = c.nc.Write(rest[:len(rest)-1])
+			rest = rest[len(rest)-1:]
+		}
 		c.s.mu.Lock()
 		c.account(-len(a.frame)) // before the client has it all, and asks for more
 		c.s.mu.Unlock()
 		if err == nil {
-			_, err = c.nc.Write(a.frame[last:])
+			_, err = c.nc.Write(rest)
 		}
 		if err != nil {
 			return
 		}
 	}
 }
+
+// onePiece is the size up to which a reply leaves in one piece. Clients read the answer
+// to a four-letter word with one call.
+const onePiece = 4096
 
 // waitUntil waits for a time; false means that the connection was killed.
 func (c *conn) waitUntil(at time.Time) bool {
