@@ -179,7 +179,6 @@ var hostileMembers = []string{
 	`{"host":"127.0.0.1\n}\nserver { listen 127.0.0.1:18099; }\n#","port":80,"name":"b"}`,
 	`{"host":"127.0.0.1","port":"80; } server { listen 127.0.0.1:18099; }","name":"c"}`,
 	`{"host":"127.0.0.1","port":80,"weight":"1; } server { listen 127.0.0.1:18099; }","name":"d"}`,
-	`{"host":"127.0.0.1","port":80,"name":"e; } server { listen 127.0.0.1:18099; }"}`,
 	`{"host":"unix:/etc/passwd","port":80,"name":"h"}`, `{"host":"$host","port":80,"name":"i"}`,
 	`{"host":"#127.0.0.1","port":80,"name":"j"}`, `{"host":"{{ key \"shop/secret\" }}","port":80,"name":"k"}`,
 	`{"host":"169.254.169.254","port":80,"name":"l"}`, `{"host":"::1%lo; }","port":80,"name":"m"}`, `{"host":"127.1","port":80,"name":"n"}`,
@@ -211,7 +210,7 @@ func TestNginx_HostileMembersInjectNothing(t *testing.T) {
 	for _, node := range hostileNodes {
 		put(node, `{"host":"127.0.0.1","port":80,"name":"x"}`)
 	}
-	put("good_0000000099", fmt.Sprintf(`{"host":"127.0.0.1","port":%s,"name":"good","labels":{"zone":"z; } server { listen 127.0.0.1:18099; }"}}`, portOf(one)))
+	put("good_0000000099", fmt.Sprintf(`{"host":"127.0.0.1","port":%s,"name":"g; } server { listen 127.0.0.1:18099; }","labels":{"zone":"z; } server { listen 127.0.0.1:18099; }"}}`, portOf(one)))
 	web, nginx := startWeb(t, zk)
 	web.write(t, "labels.conf.tmpl", `# {{ range members "api" }}{{ .Labels.zone }}{{ else }}nobody{{ end }}`)
 	settings, err := os.ReadFile(web.path("agent.hcl"))
