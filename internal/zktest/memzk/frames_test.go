@@ -137,6 +137,24 @@ func TestFourLetterWords(t *testing.T) {
 	}
 }
 
+// kazoo reads the answer to a four-letter word with one call.
+func TestFourLetterWord_OnePiece(t *testing.T) {
+	s := New(Options{})
+	t.Cleanup(s.Close)
+	c, err := s.Dial(t.Context(), "tcp", "a:2181")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	buf := make([]byte, 100)
+	if _, err := c.Write([]byte("ruok")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(buf); err != nil || string(buf[:n]) != "imok" {
+		t.Errorf("got %q, %v", buf[:n], err)
+	}
+}
+
 // TestSize holds 10,000 znodes and 1,000 sessions, each with an ephemeral and a
 // watch, in less than 150 MB, clients included.
 func TestSize(t *testing.T) {
