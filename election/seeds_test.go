@@ -104,6 +104,10 @@ func (m *sim) candidate(ctx context.Context, i int, rng *rand.Rand) {
 func (m *sim) lead(id string) func(context.Context, Term) {
 	return func(ctx context.Context, term Term) {
 		m.mu.Lock()
+		if ctx.Err() != nil { // The term has ended before its function runs.
+			m.mu.Unlock()
+			return
+		}
 		// A server that ends a session before its time breaks the promise that
 		// the lease of its owner stands on.
 		if m.leader != "" && !m.terminated[m.in] || term.ID < m.last {
