@@ -342,7 +342,7 @@ func printStory(console *term.Console, s *story) {
 		}
 		console.Printf("%s (template %s): %s\n", term.Printable(name), st.Name, text)
 		if st.Error != "" {
-			console.Printf("  %s\n", term.Printable(strings.TrimSpace(st.Stage+" "+st.Error)))
+			console.Printf("  %s\n", term.Printable(st.Error))
 		}
 		if st.PendingReload {
 			console.Printf("  a reload is pending, for %s\n", term.Age(st.PendingSince))
