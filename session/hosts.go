@@ -34,6 +34,8 @@ var errEnded = errors.New("session has ended")
 // hosts chooses and dials servers for one session.
 type hosts struct {
 	s       *Session
+	ctx     context.Context // ends when the session dials no more
+	cancel  context.CancelFunc
 	writers sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -52,10 +54,9 @@ type hosts struct {
 }
 
 func newHosts(s *Session) *hosts {
-	return &hosts{
-		s: s, servers: serverOrder(&s.cfg), hung: make(map[string]bool), bare: make(map[string]bool), turns: make(map[string]int),
-		first: rand.N(1 << 16), //nolint:gosec // spreads load, no secret
-	}
+	h := &hosts{s: s, servers: serverOrder(&s.cfg), hung: make(map[string]bool), bare: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
 }
 
 // turn returns the server to try.
@@ -155,22 +156,22 @@ func (h *hosts) dial() *wire {
 	err := h.prepare(server)
 	if err == nil {
 		limit, _ := h.patience()
-		conn, err = h.open(h.s.ctx, server, limit)
+		conn, err = h.open(h.ctx, server, limit)
 	}
 	if err != nil {
-		if h.s.ctx.Err() == nil {
+		if h.ctx.Err() == nil {
 			h.s.dialFailed(server, err)
 		}
 		return nil
 	}
 	w := newWire(h.s, conn, server)
 	if !h.s.dialing(w) {
-		w.fail(errEnded)
+		w.detach()
 		return nil
 	}
 	h.writers.Go(w.writeLoop)
 	if w.able.wondered() {
-		h.writers.Go(func() { h.s.lookVersion(h.s.ctx, server, w.able) })
+		h.writers.Go(func() { h.s.lookVersion(h.ctx, server, w.able) })
 	}
 	return w
 }
@@ -191,7 +192,7 @@ func (h *hosts) pause() error {
 	h.rest = false
 	h.mu.Unlock()
 	if round == 0 && overload == 0 {
-		return h.s.ctx.Err()
+		return h.ctx.Err()
 	}
 	limit := min(maxBackoff, max(h.s.cfg.Timeout/3, minBackoff))
 	d := max(overload, min(minBackoff<<min(max(round-1, 0), 10), limit))
@@ -205,8 +206,8 @@ func (h *hosts) pause() error {
 	select {
 	case <-t.C:
 		return nil
-	case <-h.s.ctx.Done():
-		return h.s.ctx.Err()
+	case <-h.ctx.Done():
+		return h.ctx.Err()
 	}
 }
 
@@ -353,7 +354,7 @@ func (h *hosts) gone() bool {
 
 // welcomes reports whether server accepts a new session. It closes that session.
 func (h *hosts) welcomes(server string) bool {
-	conn, err := h.open(h.s.ctx, server, handshakeLimit(h.s.Timeout()))
+	conn, err := h.open(h.ctx, server, handshakeLimit(h.s.Timeout()))
 	if err != nil {
 		return false
 	}

@@ -46,12 +46,13 @@ func (s *Session) run() {
 
 // finish ends the connection and waits for all goroutines of the session.
 func (s *Session) finish() {
+	s.hosts.cancel()
 	s.mu.Lock()
 	w := s.dialed
 	s.cur = nil
 	s.mu.Unlock()
 	if w != nil {
-		w.fail(errEnded)
+		w.detach()
 	}
 	s.hosts.writers.Wait()
 	s.cleanups.Wait()

@@ -57,7 +57,7 @@ func (h *hosts) seekWriter(w *wire) {
 		case <-w.gone:
 			t.Stop()
 			return
-		case <-h.s.ctx.Done():
+		case <-h.ctx.Done():
 			t.Stop()
 			return
 		}
@@ -86,7 +86,7 @@ func (h *hosts) find(fits func(mode string) bool) string {
 	servers := slices.Clone(h.servers)
 	h.mu.Unlock()
 	for _, server := range servers {
-		answer, _ := h.askWord(h.s.ctx, server)
+		answer, _ := h.askWord(h.ctx, server)
 		_, mode, found := strings.Cut(answer, "Mode: ")
 		if mode, _, _ = strings.Cut(mode, "\n"); !found {
 			found = strings.Contains(answer, "is not executed") && h.welcomes(server)

@@ -154,10 +154,6 @@ func (s *Session) authCalls() []*call {
 func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endCause != nil {
-		s.cur = nil
-		return
-	}
 	s.lastErr = fmt.Errorf("%s: %w", w.server, err)
 	if old := w.able.warning(); old != nil {
 		s.lastErr = fmt.Errorf("%w: %w", s.lastErr, old)
@@ -169,6 +165,9 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 		return
 	}
 	s.cur = nil
+	if s.endCause != nil {
+		return
+	}
 	awaited := slices.ContainsFunc(calls, (*call).awaitsReply)
 	if awaited && hungUp(err) {
 		w.able.hungUp(calls)

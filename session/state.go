@@ -118,7 +118,7 @@ func (s *Session) end(st State, cause error) bool {
 	s.mu.Unlock()
 	s.cancel(cause)
 	if st == Expired && w != nil {
-		w.fail(errEnded)
+		w.detach()
 	}
 	return true
 }

@@ -142,7 +142,7 @@ func (w *wire) put(c *call) {
 }
 
 // fail ends the connection. It closes the socket and ends every call with the error that
-// its reply is lost. A session that has not ended then connects again.
+// its reply is lost. The session then connects again.
 func (w *wire) fail(err error) {
 	calls, was, ok := w.bury()
 	if !ok {
@@ -156,6 +156,14 @@ func (w *wire) fail(err error) {
 	if w.readOnly.Load() { // a session of such a server ends with its connection
 		w.s.end(Closed, fmt.Errorf("%w: the connection to a read-only server ended: %w", ErrClosed, err))
 	}
+	for _, c := range calls {
+		c.finish(w, errLost)
+	}
+}
+
+// detach ends the connection of a session that has ended.
+func (w *wire) detach() {
+	calls, _, _ := w.bury()
 	for _, c := range calls {
 		c.finish(w, errLost)
 	}
