@@ -31,4 +31,8 @@
 // [Session.Sync] catches up. A paused process cannot know that its lease ran out
 // between the check and the act. Fencing tokens (the czxid of what it holds) are for
 // that.
+//
+// github.com/go-zookeeper/zk does the dialing, the handshake, the pings and the
+// reconnects. It sees the network through a net.Conn of this package, which repairs
+// its faults. This package sends all other requests itself.
 package session

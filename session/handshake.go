@@ -23,49 +23,58 @@ func (s *Session) connectRequest() jute.ConnectRequest {
 	}
 }
 
-// welcome handles the server's answer to the handshake.
-func (w *wire) welcome(frame []byte) error {
+// welcome handles the server's answer to the handshake and returns the frame for the
+// library. It hides from the library that a session is gone: the library would start a
+// new one by itself.
+func (w *wire) welcome(frame []byte) ([]byte, error) {
 	if refusedReadOnly(frame) {
-		return errors.New("handshake: the server is read-only and may make no session (it has no localSessionsEnabled)")
+		return nil, errors.New("handshake: the server is read-only and may make no session (it has no localSessionsEnabled)")
 	}
 	var r jute.ConnectResponse
 	if err := jute.NewDecoder(frame).Get(&r); err != nil {
-		return fmt.Errorf("handshake: %w", err)
+		return nil, fmt.Errorf("handshake: %w", err)
 	}
 	readOnly := r.ReadOnly != nil && *r.ReadOnly
 	switch {
 	case readOnly && (r.SessionID == 0 || r.Timeout <= 0 || w.wantID != 0 && r.SessionID != w.wantID):
-		return errors.New("handshake: the server is read-only and does not know the session")
+		return nil, errors.New("handshake: the server is read-only and does not know the session")
 	case r.SessionID == 0 || r.Timeout <= 0:
 		if w.wantID == 0 {
-			return fmt.Errorf("handshake: %s gave no session", w.server)
+			return nil, fmt.Errorf("handshake: %s gave no session", w.server)
 		}
 		w.s.expire("the server says so")
-		return nil
+		return nil, nil
 	case w.wantID != 0 && r.SessionID != w.wantID:
 		w.s.expire("the server answered with another session, " + hexID(r.SessionID))
-		return nil
+		return nil, nil
 	case len(r.Password) > passwordLength:
-		return fmt.Errorf("handshake: %s gave a password of %d bytes", w.server, len(r.Password))
+		return nil, fmt.Errorf("handshake: %s gave a password of %d bytes", w.server, len(r.Password))
 	case !w.s.cfg.mayGrant(granted(r)):
-		return fmt.Errorf("handshake: %s gave a session timeout of %s, where %s was asked for", w.server, granted(r), w.s.cfg.Timeout)
+		return nil, fmt.Errorf("handshake: %s gave a session timeout of %s, where %s was asked for", w.server, granted(r), w.s.cfg.Timeout)
 	}
 	if w.s.reader.Load() && !readOnly {
 		frame := newFrame(jute.OpClose) // of the session that was just made
 		putXid(frame, firstXid)
 		_, _ = w.conn.Write(frame)
-		return w.s.leaveReader(w.server)
+		return nil, w.s.leaveReader(w.server)
 	}
 	if err := w.prove(); err != nil {
-		return w.s.unproven(w.server, err)
+		return nil, w.s.unproven(w.server, err)
 	}
-	w.readOnly.Store(readOnly)
-	w.s.attach(w, r)
-	return nil
+	if w.readOnly.Store(readOnly); !w.s.attach(w, r) {
+		return nil, nil
+	}
+	return forLibrary(r.SessionID, r.Timeout), nil
 }
 
 // passwordLength is what every server gives a session.
 const passwordLength = 16
+
+// forLibrary returns the ConnectResponse that the library gets. It holds nothing else of
+// the server's: the library repeats what it was given in its next ConnectRequest.
+func forLibrary(id int64, timeout int32) []byte {
+	return packet(jute.ConnectResponse{Timeout: timeout, SessionID: id, Password: make([]byte, passwordLength)})
+}
 
 // granted returns the session timeout that the server chose.
 func granted(r jute.ConnectResponse) time.Duration {
@@ -111,10 +120,9 @@ func (w *wire) open(timeout time.Duration) bool {
 	if w.phase != phaseAsking {
 		return false
 	}
-	w.phase = phaseOpen
+	w.phase, w.answered = phaseOpen, true
 	_ = w.conn.SetDeadline(time.Time{})
 	_ = w.conn.SetReadDeadline(time.Now().Add(timeout/3 + pingLimit(timeout)))
-	w.opened <- timeout
 	return true
 }
 

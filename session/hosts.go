@@ -31,12 +31,17 @@ const (
 
 var errEnded = errors.New("session has ended")
 
-// hosts chooses and dials servers for one session.
+// hosts chooses and dials servers for one session. It replaces the client library's own
+// HostProvider, which resolves names only once, gives the dialer addresses instead of
+// names, and sleeps for a fixed second after every round.
 type hosts struct {
 	s       *Session
 	ctx     context.Context // ends when the session dials no more
 	cancel  context.CancelFunc
 	writers sync.WaitGroup
+	settled chan struct{} // closed when the library waits in a detached wire
+
+	settleOnce sync.Once
 
 	mu      sync.Mutex // guards what follows
 	servers []string   // in an order of our own
@@ -55,21 +60,34 @@ type hosts struct {
 
 func newHosts(s *Session) *hosts {
 	h := &hosts{s: s, servers: serverOrder(&s.cfg), hung: make(map[string]bool), bare: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
+	h.settled = make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
 
-// turn returns the server to try.
-func (h *hosts) turn() string {
+// The library calls Init, Len, Next and Connected.
+
+func (h *hosts) Init([]string) error { return nil }
+func (h *hosts) Connected()          {}
+
+// Len returns the number of servers.
+func (h *hosts) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.servers)
+}
+
+// Next returns the server to try. The second result would make the library sleep.
+func (h *hosts) Next() (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if server := h.again; server != "" {
 		h.again = ""
-		return server
+		return server, false
 	}
 	server := h.servers[h.next%len(h.servers)]
 	h.next++
-	return server
+	return server, false
 }
 
 // prefer makes server the next one to try.
@@ -78,6 +96,11 @@ func (h *hosts) prefer(server string) {
 	defer h.mu.Unlock()
 	h.again = server
 }
+
+// settle notes that the library has done its handshake with a detached wire and reads
+// from it. From then on the library handles a close request at once. Between
+// connections it may miss the request, and then it waits for a second.
+func (h *hosts) settle() { h.settleOnce.Do(func() { close(h.settled) }) }
 
 // firstTry reports whether the current attempt is the first since the last success.
 func (h *hosts) firstTry() bool {
@@ -145,12 +168,11 @@ func hungUp(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// dial connects to the next server. After a failure of all servers it pauses first. It
-// returns nil when the server cannot be reached, or the session has ended.
-func (h *hosts) dial() *wire {
-	server := h.turn()
-	if h.pause() != nil {
-		return nil
+// dial is the library's dialer. After a failure of all servers it pauses before it
+// returns the error, because the library dials again at once.
+func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
+	if err := h.pause(); err != nil {
+		return newWire(h.s, nil, server), nil //nolint:nilerr // the session has ended: the library gets a dead connection
 	}
 	var conn net.Conn
 	err := h.prepare(server)
@@ -158,22 +180,26 @@ func (h *hosts) dial() *wire {
 		limit, _ := h.patience()
 		conn, err = h.open(h.ctx, server, limit)
 	}
-	if err != nil {
-		if h.ctx.Err() == nil {
-			h.s.dialFailed(server, err)
+	if h.ctx.Err() != nil {
+		if err == nil {
+			_ = conn.Close()
 		}
-		return nil
+		return newWire(h.s, nil, server), nil
+	}
+	if err != nil {
+		h.s.dialFailed(server, err)
+		return nil, err
 	}
 	w := newWire(h.s, conn, server)
 	if !h.s.dialing(w) {
 		w.detach()
-		return nil
+		return w, nil
 	}
 	h.writers.Go(w.writeLoop)
 	if w.able.wondered() {
 		h.writers.Go(func() { h.s.lookVersion(h.ctx, server, w.able) })
 	}
-	return w
+	return w, nil
 }
 
 // pause waits before an attempt, if there is a reason.
@@ -247,7 +273,7 @@ func (h *hosts) connect(ctx context.Context, server string) (net.Conn, error) {
 	err = errors.New("the name has no address")
 	for range addrs {
 		var conn net.Conn
-		addr := addrs[h.addressOf(server)%len(addrs)]
+		addr := addrs[h.turn(server)%len(addrs)]
 		if conn, err = h.s.cfg.Dial(ctx, "tcp", net.JoinHostPort(addr, port)); err == nil {
 			return conn, nil
 		}
@@ -261,7 +287,7 @@ func (h *hosts) connect(ctx context.Context, server string) (net.Conn, error) {
 	return nil, err
 }
 
-func (h *hosts) addressOf(server string) int {
+func (h *hosts) turn(server string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.first + h.turns[server]

@@ -178,7 +178,7 @@ func (m *Manager) loop(ctx context.Context) error {
 			m.setError(m.loadServers())
 		}
 	}
-	var ended sync.WaitGroup // what is left of sessions that are over
+	var ended sync.WaitGroup // libraries of sessions that are over
 	defer ended.Wait()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -204,7 +204,10 @@ func (m *Manager) loop(ctx context.Context) error {
 
 // one runs one session to its end.
 func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) error {
-	s.hosts.writers.Go(s.run)
+	lib, events, err := s.connect()
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	m.trying = s
 	m.mu.Unlock()
@@ -228,11 +231,10 @@ func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) er
 		case <-ctx.Done():
 		}
 	}
-	var err error
 	if s.ctx.Err() == nil {
 		err = m.leave(s)
 	}
-	ended.Go(s.finish)
+	ended.Go(func() { s.finish(lib, events) })
 	return err
 }
 

@@ -68,7 +68,8 @@ func TestSession_HungServerCostsNoSession(t *testing.T) {
 	})
 }
 
-// A server that hears nothing but goes on pushing events does not keep a connection alive.
+// A server that hears nothing but goes on pushing events keeps the library's own
+// connection alive until long after the lease.
 func TestSession_OneWayCutIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		s := dialMem(t, memConfig(srv))
@@ -512,10 +513,13 @@ func TestSession_AddressesOfOneName(t *testing.T) {
 			srv.RefuseDial("10.0.0.3:2181")
 			s := newSession(t.Context(), cfg)
 			s.hosts.first = first
-			s.hosts.writers.Go(s.run)
+			lib, events, err := s.connect()
+			if err != nil {
+				t.Fatal(err)
+			}
 			defer func() {
 				_ = s.shutdown(false)
-				s.finish()
+				s.finish(lib, events)
 			}()
 			began := time.Now()
 			select {

@@ -84,7 +84,7 @@ const (
 var errNoSASL = errors.New("the server is not configured for SASL (it has no JAAS Server section)")
 
 // prove runs the SASL exchange on a connection, just after the server has answered the
-// handshake. Nothing else is read or written before the session is attached.
+// handshake. The library still waits for that answer, so nothing else is read or written.
 func (w *wire) prove() error {
 	m := w.s.cfg.SASL
 	if m == nil {

@@ -83,17 +83,18 @@ func newSession(ctx context.Context, cfg Config) *Session {
 	return s
 }
 
-// attach makes w the connection of the session, unless the session has ended.
-func (s *Session) attach(w *wire, r jute.ConnectResponse) {
+// attach makes w the connection of the session. It returns false if the session has
+// ended.
+func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.mu.Lock()
 	if s.stolen(w) {
 		s.mu.Unlock()
 		s.expire("another process keeps taking it over")
-		return
+		return false
 	}
 	defer s.mu.Unlock()
 	if s.endCause != nil {
-		return
+		return false
 	}
 	first := s.conns == 0
 	timeout := granted(r)
@@ -104,7 +105,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) {
 		w.setUp(c)
 	}
 	if !s.watches.renew(w.zxid, w.setUp) || !w.open(timeout) {
-		return
+		return false
 	}
 	s.cur, s.server, s.lastErr = w, w.server, w.able.warning()
 	s.conns++
@@ -129,6 +130,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) {
 	}
 	s.log.Info("session connected", "session", hexID(s.id), "server", w.server, "timeout", timeout,
 		"connection", s.conns, "resumed", s.resumed && first, "read_only", w.readOnly.Load())
+	return true
 }
 
 // authCalls returns the requests that prove our identities. Servers handle them before

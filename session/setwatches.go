@@ -14,8 +14,8 @@ const setWatchesSize = 128 << 10
 // renew sends the requests that set all armed watches on a new connection, each as soon
 // as it is made, until send returns false. zxid is the latest that this session had seen
 // when it connected: the server fires at once for all later changes. Every request
-// carries that same value: the latest zxid may be of a reply that came since, and then
-// events between the two would be lost.
+// carries that same value. The client library takes the latest zxid when it builds each
+// packet, and so loses events between that zxid and the one at the connect.
 func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,25 +18,39 @@ import (
 type phase int
 
 const (
-	phaseAsking phase = iota // the handshake is under way
-	phaseOpen                // requests flow
-	phaseDead                // the socket is closed
+	phaseAsking   phase = iota // the handshake is under way
+	phaseOpen                  // requests flow
+	phaseDead                  // the socket is closed; the library does not know it yet
+	phaseDetached              // we answer the library ourselves, so that it ends cleanly
 )
 
-// wire is one connection to a server, frame by frame. One goroutine reads, another one
-// writes and pings. An error of either ends the connection, and run dials the next server.
+// wire is one connection to a server, frame by frame. It is the net.Conn that the client
+// library gets from its dialer. The library uses it only for the handshake, for its
+// pings, and to notice the end of the connection. All other requests are our own frames
+// with our own xids (requests in call.go). The library never sees their replies.
+//
+// It repairs the following faults, each with a test that fails without the repair:
+//   - Write never fails. The library deadlocks on some write errors. Instead wire
+//     closes the socket, and the library notices that in Read.
+//   - The handshake is ours: the session id, password and last zxid of this session,
+//     the timeout that was configured (the library keeps what it was last granted),
+//     and a deadline of min(T/3, 3 s), so that one hung server does not cost a session.
+//   - A ping that stays unanswered for T/6 ends the connection.
+//   - Replies over the limit are refused before they are read into memory.
+//   - A library that puts anything but one whole frame into a Write is refused.
 type wire struct {
 	s      *Session
 	conn   net.Conn
 	server string
 
-	kick   chan struct{}      // something to write; holds one
-	gone   chan struct{}      // closed with phaseDead
-	opened chan time.Duration // holds one: the session timeout, when requests may flow
-	asked  time.Time          // when the ConnectRequest was handed to the socket, by Session.clock
-	zxid   int64              // the last zxid seen, as in the ConnectRequest
-	wantID int64              // the session id in the ConnectRequest
-	able   *ability           // the server's
+	kick   chan struct{} // something to write; holds one
+	gone   chan struct{} // closed with phaseDead or phaseDetached
+	shut   chan struct{} // closed when the library closes its end
+	local  chan []byte   // frames for the library made here; at most two are ever in it
+	asked  time.Time     // when the ConnectRequest was handed to the socket, by Session.clock
+	zxid   int64         // the last zxid seen, as in the ConnectRequest
+	wantID int64         // the session id in the ConnectRequest
+	able   *ability      // the server's
 
 	readOnly atomic.Bool // the server has no majority
 
@@ -44,53 +58,111 @@ type wire struct {
 	proved  atomic.Bool // the probe of takeover.go was answered
 	refused atomic.Bool // the latest answer was "unimplemented": the server closes the connection behind it
 
-	mu      sync.Mutex // guards what follows
-	phase   phase
-	pending map[int32]*call
-	auths   []*call // the same for xid -4, which all of them have; in order
-	xid     int32
-	out     []byte // frames to write
-	queue   []*call
-	hasPing bool      // out holds a ping
-	pingAt  time.Time // when the oldest unanswered ping was written, by Session.clock; zero: none
+	mu       sync.Mutex // guards what follows
+	phase    phase
+	request  bool // the library has sent its ConnectRequest
+	answered bool // the library has been given a ConnectResponse
+	shutOnce bool
+	pending  map[int32]*call
+	auths    []*call // the same for xid -4, which all of them have; in order
+	xid      int32
+	out      []byte // frames to write
+	queue    []*call
+	hasPing  bool      // out holds a ping
+	pingAt   time.Time // when the oldest unanswered ping was written, by Session.clock; zero: none
 
-	in *bufio.Reader // of the reading goroutine
+	// Only the library's reading goroutine touches these.
+	in   *bufio.Reader
+	rest []byte // what the library has yet to read of a frame
 }
 
 const firstXid = -1001 // below every xid with a meaning
 
 func newWire(s *Session, conn net.Conn, server string) *wire {
-	return &wire{
+	w := &wire{
 		s: s, conn: conn, server: server, able: s.cfg.abilities.server(server),
 		kick:    make(chan struct{}, 1),
 		gone:    make(chan struct{}),
-		opened:  make(chan time.Duration, 1),
+		shut:    make(chan struct{}),
+		local:   make(chan []byte, 2),
 		pending: make(map[int32]*call),
 		xid:     firstXid,
-		in:      bufio.NewReaderSize(conn, 32<<10),
 	}
+	if conn == nil {
+		w.phase = phaseDetached
+		close(w.gone)
+		return w
+	}
+	w.in = bufio.NewReaderSize(conn, 32<<10)
+	return w
 }
 
-// read asks for the session, and handles what the server sends until the connection ends.
-func (w *wire) read() {
-	w.ask(w.s.connectRequest())
+// Read gives the library the frames that are for it.
+func (w *wire) Read(p []byte) (int, error) {
+	for len(w.rest) == 0 {
+		frame, err := w.next()
+		if err != nil {
+			return 0, err
+		}
+		w.rest = frame
+	}
+	n := copy(p, w.rest)
+	w.rest = w.rest[n:]
+	return n, nil
+}
+
+// next returns the next frame for the library, handling all others on the way.
+func (w *wire) next() ([]byte, error) {
 	for {
 		select {
 		case <-w.gone:
-			return
+			return w.nextLocal()
 		default:
 		}
-		if err := w.receive(); err != nil {
+		frame, err := w.receive()
+		if err != nil {
 			w.fail(err)
+			continue
+		}
+		if frame != nil {
+			return frame, nil
 		}
 	}
 }
 
-// receive reads one frame and handles it.
-func (w *wire) receive() error {
+// nextLocal serves a library whose connection has ended.
+func (w *wire) nextLocal() ([]byte, error) {
+	w.mu.Lock()
+	detached := w.phase == phaseDetached
+	w.mu.Unlock()
+	if !detached {
+		return nil, io.EOF
+	}
+	select {
+	case f := <-w.local:
+		return f, nil
+	default:
+	}
+	w.s.hosts.settle()
+	// The library waits without an end for the rest of a handshake that a server has
+	// garbled, and does not shut the connection then.
+	t := time.NewTimer(maxHandshake)
+	defer t.Stop()
+	select {
+	case f := <-w.local:
+		return f, nil
+	case <-w.shut:
+	case <-t.C:
+	}
+	return nil, io.EOF
+}
+
+// receive reads one frame from the socket and handles it. It returns the frame if it is
+// for the library.
+func (w *wire) receive() ([]byte, error) {
 	frame, err := w.readFrame()
 	if err != nil || frame == nil {
-		return err
+		return nil, err
 	}
 	w.mu.Lock()
 	asking := w.phase == phaseAsking
@@ -99,17 +171,17 @@ func (w *wire) receive() error {
 		return w.welcome(frame)
 	}
 	if len(frame) < jute.ReplyHeaderSize {
-		return errors.New("server sent a reply without a header")
+		return nil, errors.New("server sent a reply without a header")
 	}
 	xid := int32(binary.BigEndian.Uint32(frame))
 	switch xid {
 	case jute.XidNotification:
-		return w.event(frame)
+		return nil, w.event(frame)
 	case jute.XidPing:
 		w.pong()
-		return nil
+		return withLength(frame), nil
 	}
-	return w.reply(xid, frame)
+	return nil, w.reply(xid, frame)
 }
 
 // readFrame reads one frame without its length. It returns nil without an error
@@ -174,3 +246,31 @@ func (w *wire) refuse(n int) error {
 	}
 	return nil
 }
+
+// Close is called by the library when it is done with the connection.
+func (w *wire) Close() error {
+	w.mu.Lock()
+	if !w.shutOnce {
+		w.shutOnce = true
+		close(w.shut)
+	}
+	w.mu.Unlock()
+	w.fail(net.ErrClosed)
+	return nil
+}
+
+// The deadlines of deadline.go replace those of the library.
+
+func (w *wire) SetDeadline(time.Time) error      { return nil }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+func (w *wire) LocalAddr() net.Addr              { return wireAddr(w.server) }
+func (w *wire) RemoteAddr() net.Addr             { return wireAddr(w.server) }
+
+type wireAddr string
+
+func (a wireAddr) Network() string { return "tcp" }
+func (a wireAddr) String() string  { return string(a) }
+
+// withLength returns a copy of a frame with its length before it.
+func withLength(frame []byte) []byte { return setLength(append(make([]byte, 4), frame...)) }

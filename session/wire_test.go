@@ -26,6 +26,54 @@ func bareSession(t testing.TB) *Session {
 	return newSession(t.Context(), cfg)
 }
 
+func libraryConnect(size int) []byte {
+	b := make([]byte, 4+size)
+	binary.BigEndian.PutUint32(b, uint32(size))
+	return b
+}
+
+// The library hangs for ever when a write fails at the wrong moment.
+func TestWire_WriteNeverFails(t *testing.T) {
+	client, server := net.Pipe()
+	s := bareSession(t)
+	w := newWire(s, client, "a:2181")
+	s.dialing(w)
+	s.hosts.writers.Go(w.writeLoop)
+	_ = server.Close()
+	for range 3 {
+		if n, err := w.Write(libraryConnect(44)); n != 48 || err != nil {
+			t.Errorf("got %d %v", n, err)
+		}
+	}
+	if _, err := w.Read(make([]byte, 4)); err == nil {
+		t.Error("the reader did not learn that the connection ended")
+	}
+	_ = w.Close()
+	s.hosts.writers.Wait()
+}
+
+// What is not one whole frame per Write is refused: a library that frames in
+// another way must not be half understood.
+func TestWire_OneFramePerWrite(t *testing.T) {
+	ping := []byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 11}
+	for name, b := range map[string][]byte{
+		"empty": nil, "half": ping[:6], "two": append(append([]byte{}, ping...), ping...),
+		"no handshake": ping, "short handshake": libraryConnect(40), "long handshake": libraryConnect(60),
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := net.Pipe()
+			defer server.Close()
+			w := newWire(bareSession(t), client, "a:2181")
+			if _, err := w.Write(b); err != nil {
+				t.Error(err)
+			}
+			if !closed(w.gone) {
+				t.Error("connection goes on")
+			}
+		})
+	}
+}
+
 // recorder keeps the frames that a client writes.
 type recorder struct {
 	net.Conn
@@ -55,7 +103,8 @@ func record(cfg Config) (Config, chan []byte) {
 }
 
 // All setWatches of a connection carry the zxid of its ConnectRequest, and come before
-// any request. With a newer zxid the server would skip events.
+// any request. The library would put the newest zxid that it knows into each packet,
+// and so skip events.
 func TestWire_SetWatchesTellTheZxidOfTheHandshake(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		cfg, got := record(memConfig(srv))
@@ -121,7 +170,7 @@ func checkSetWatches(t *testing.T, got chan []byte, seen int64) {
 	}
 }
 
-// A session asks for what was configured, not for what it was last granted.
+// The library asks for what it was last granted; we ask for what was configured.
 func TestWire_AsksForTheConfiguredTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		cfg, got := record(memConfig(srv))
@@ -191,7 +240,13 @@ func TestWire_HostileFrames(t *testing.T) {
 					_, _ = server.Write([]byte(b))
 					_ = server.Close()
 				}()
-				<-w.gone
+				if _, err := w.Read(make([]byte, 100)); err == nil {
+					t.Error("taken")
+				}
+				if !closed(w.gone) {
+					t.Error("connection goes on")
+				}
+				_ = w.Close()
 				s.hosts.writers.Wait()
 			})
 		})
@@ -206,10 +261,17 @@ func openWire(t testing.TB) (*Session, *wire, net.Conn) {
 	w := newWire(s, client, "a:2181")
 	s.dialing(w)
 	s.hosts.writers.Go(w.writeLoop)
-	s.hosts.writers.Go(w.read)
-	_, _ = io.ReadFull(server, make([]byte, 49)) // the handshake
-	_, _ = server.Write(packet(jute.ConnectResponse{Timeout: 30_000, SessionID: 7, Password: make([]byte, 16)}))
-	<-s.up
+	go func() { // the handshake
+		_, _ = io.ReadFull(server, make([]byte, 48))
+		r := jute.ConnectResponse{Timeout: 30_000, SessionID: 7, Password: make([]byte, 16)}
+		e := jute.NewEncoder(nil)
+		e.Put(r)
+		_, _ = server.Write(withLength(e.Bytes()))
+	}()
+	_, _ = w.Write(libraryConnect(44))
+	if _, err := io.ReadFull(w, make([]byte, 40)); err != nil {
+		t.Fatal(err)
+	}
 	return s, w, server
 }
 
@@ -222,7 +284,9 @@ func FuzzReplies(f *testing.F) {
 	f.Add(jute.OpMultiRead, []byte(head+"\xff\xff\xff\xff\x01\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, op int32, body []byte) {
 		s, w, server := openWire(t)
+		done := make(chan struct{})
 		go func() {
+			defer close(done)
 			_, _ = io.ReadFull(server, make([]byte, 12)) // the request
 			_, _ = server.Write(withLength(body))
 			_ = server.Close()
@@ -230,6 +294,14 @@ func FuzzReplies(f *testing.F) {
 		watch, _ := s.watches.begin(nil, "/x", watchData.set())
 		c := &call{op: op, frame: newFrame(op), done: make(chan struct{}), watch: watch}
 		w.send(c)
+		go func() { // the library, when it is done
+			<-done
+			<-c.done
+			_ = w.Close()
+		}()
+		for err := error(nil); err == nil; {
+			_, err = w.Read(make([]byte, 64))
+		}
 		<-c.done
 		if c.err == nil {
 			decodeAny(s, op, c)
@@ -275,6 +347,3 @@ func TestHandoff_StateFileIsPrivate(t *testing.T) {
 		}
 	}
 }
-
-// withLength returns a copy of a frame with its length before it.
-func withLength(frame []byte) []byte { return setLength(append(make([]byte, 4), frame...)) }

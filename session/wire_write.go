@@ -1,29 +1,80 @@
 package session
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// ask queues the ConnectRequest.
-func (w *wire) ask(req jute.ConnectRequest) {
+var errFraming = errors.New("the client library does not write one frame at a time")
+
+// Write accepts a frame of the library. It never returns an error: a write error makes
+// the library hang forever in some places. Its reader notices the end of the connection
+// anyway.
+func (w *wire) Write(b []byte) (int, error) {
+	if err := w.fromLibrary(b); err != nil {
+		w.s.log.Error("ending the connection: the client library wrote a frame that cannot be sent", "err", err)
+		w.fail(err)
+	}
+	return len(b), nil
+}
+
+func (w *wire) fromLibrary(b []byte) error {
+	if len(b) < 12 || int(binary.BigEndian.Uint32(b)) != len(b)-4 {
+		return errFraming
+	}
+	ours := w.s.connectRequest() // before w.mu: the session's lock comes first
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.request {
+		// The first frame of a connection is the ConnectRequest, 44 or 45 bytes.
+		if n := len(b) - 4; n != 44 && n != 45 {
+			return errFraming
+		}
+		w.request = true
+		w.ask(ours)
+		return nil
+	}
+	xid, op := int32(binary.BigEndian.Uint32(b[4:])), int32(binary.BigEndian.Uint32(b[8:]))
+	switch {
+	case op == jute.OpClose:
+		// Ours to send or not: a hand-over ends the connection but not the session.
+		w.answerLocally(packet(jute.ReplyHeader{Xid: xid}))
+	case xid == jute.XidPing && w.phase == phaseOpen:
+		w.out = append(w.out, b...)
+		w.hasPing = true
+		w.wake()
+	}
+	return nil
+}
+
+// ask replaces the library's ConnectRequest by ours. w.mu is held.
+func (w *wire) ask(req jute.ConnectRequest) {
+	if w.phase == phaseDetached {
+		w.answerLocally(peaceful())
+		return
+	}
+	if w.phase != phaseAsking {
+		return
+	}
 	w.zxid, w.wantID, w.asked = req.LastZxidSeen, req.SessionID, w.s.clock()
 	w.out = append(w.out, packet(req)...)
 	w.wake()
 }
 
-// ping queues a ping.
-func (w *wire) ping() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.out = append(w.out, packet(jute.RequestHeader{Xid: jute.XidPing, Op: jute.OpPing})...)
-	w.hasPing = true
-	w.wake()
+// answerLocally gives the library a frame that we made. w.mu is held.
+func (w *wire) answerLocally(frame []byte) {
+	select {
+	case w.local <- frame:
+	default: // the library asked twice; it gets one answer
+	}
 }
+
+// peaceful returns a ConnectResponse that satisfies the library while we end it.
+func peaceful() []byte { return forLibrary(1, 60_000) }
 
 func (w *wire) wake() {
 	select {
@@ -36,20 +87,12 @@ func (w *wire) wake() {
 // connection lives for months, and its largest request is often its first.
 const maxSpare = 32 << 10
 
-// writeLoop writes the queued frames, all at once, until the connection ends. It pings
-// three times in a session timeout.
+// writeLoop writes the queued frames, all at once, until the connection ends. The dialer
+// waits for its end.
 func (w *wire) writeLoop() {
 	var spare []byte
-	var beat <-chan time.Time
 	for {
 		select {
-		case timeout := <-w.opened:
-			ticker := time.NewTicker(timeout / 3)
-			defer ticker.Stop()
-			beat = ticker.C
-			continue
-		case <-beat:
-			w.ping()
 		case <-w.kick:
 		case <-w.gone:
 			return
@@ -142,9 +185,9 @@ func (w *wire) put(c *call) {
 }
 
 // fail ends the connection. It closes the socket and ends every call with the error that
-// its reply is lost. The session then connects again.
+// its reply is lost. The library then connects again.
 func (w *wire) fail(err error) {
-	calls, was, ok := w.bury()
+	calls, was, ok := w.bury(phaseDead)
 	if !ok {
 		return
 	}
@@ -161,9 +204,13 @@ func (w *wire) fail(err error) {
 	}
 }
 
-// detach ends the connection of a session that has ended.
+// detach ends the connection too, but the library does not notice it. So the library's
+// close request is answered at once.
 func (w *wire) detach() {
-	calls, _, _ := w.bury()
+	calls, _, ok := w.bury(phaseDetached)
+	if !ok {
+		return
+	}
 	for _, c := range calls {
 		c.finish(w, errLost)
 	}
@@ -171,19 +218,22 @@ func (w *wire) detach() {
 
 // bury puts the connection into its last phase, once. It returns the calls that remain
 // unanswered and the previous phase.
-func (w *wire) bury() ([]*call, phase, bool) {
+func (w *wire) bury(to phase) ([]*call, phase, bool) {
 	w.mu.Lock()
 	was := w.phase
-	if was == phaseDead {
+	if was >= phaseDead {
 		w.mu.Unlock()
 		return nil, was, false
 	}
-	w.phase = phaseDead
+	w.phase = to
 	calls := w.auths
 	for _, c := range w.pending {
 		calls = append(calls, c)
 	}
 	w.pending, w.auths = nil, nil
+	if to == phaseDetached && w.request && !w.answered {
+		w.answerLocally(peaceful())
+	}
 	w.mu.Unlock()
 	_ = w.conn.Close()
 	close(w.gone)
