@@ -87,7 +87,7 @@ func interrupt(cancel context.CancelCauseFunc) func() {
 // endWithReader calls end when nobody reads standard output or error any more. SIGPIPE
 // does not tell: the kernel sends it for a write to any connection that a client has reset.
 func (g *globals) endWithReader(end func()) {
-	signal.Notify(make(chan os.Signal), syscall.SIGPIPE) // else it kills the program
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // else it kills the program
 	g.Out, g.Err = untilRead(g.Out, end), untilRead(g.Err, end)
 }
 
