@@ -46,6 +46,9 @@ const (
 // transaction. The errors are [ErrOpen], [ErrNobody], config.ErrFrozen,
 // config.ErrConflict when Base is not in use, and those of the session.
 func Propose(ctx context.Context, s *session.Session, r Request) (string, error) {
+	if err := (RolloutConfig{Strategy: r.Strategy}).Check(); err != nil {
+		return "", fmt.Errorf("propose: %w", err)
+	}
 	if err := s.CreateParents(ctx, currentPath(r.Root)); err != nil {
 		return "", fmt.Errorf("propose: %w", err)
 	}

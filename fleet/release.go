@@ -33,6 +33,20 @@ func (r RolloutConfig) For(size int) Strategy {
 	return s.WithDefaults(size)
 }
 
+// Check returns an error for values that no rollout can have.
+func (r RolloutConfig) Check() error {
+	if _, err := pace.ParseShare(r.Parallel); err != nil && r.Parallel != "" {
+		return fmt.Errorf("parallel: %w", err)
+	}
+	if err := session.ValidatePath(cmp.Or(r.Strategy.Gate, "/")); err != nil { // the coordinator could not read it
+		return fmt.Errorf("gate: %w", err)
+	}
+	if !contains([]string{"", AbsentAbort, AbsentSkip}, r.Strategy.Absent) {
+		return fmt.Errorf("absent: %q is not one of abort, skip", r.Strategy.Absent)
+	}
+	return nil
+}
+
 // Proposed is a rollout that was opened for a version.
 type Proposed struct {
 	// Result is the version. When it is Unchanged, every subscriber uses the tree
@@ -106,12 +120,12 @@ func release(ctx context.Context, s *session.Session, cfg PublishConfig, roll Ro
 	if err := cfg.fill(); err != nil {
 		return Proposed{}, err
 	}
+	if err := roll.Check(); err != nil {
+		return Proposed{}, err
+	}
 	able, aside, err := voters(ctx, s, cfg.Path, roll.Strategy.Order)
 	if err != nil {
 		return Proposed{}, err
-	}
-	if _, err := pace.ParseShare(roll.Parallel); err != nil && roll.Parallel != "" {
-		return Proposed{}, fmt.Errorf("parallel: %w", err)
 	}
 	r.Root, r.Who, r.Strategy = cfg.Path, cfg.Author, roll.For(able)
 	p := Proposed{Hosts: able, Maintenance: aside}

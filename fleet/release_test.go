@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
 )
 
 // A rollout that is refused leaves no version behind, whatever refuses it.
@@ -21,6 +22,8 @@ func TestPublishByRollout_RefusedWritesNothing(t *testing.T) {
 		}{
 			"unknown canary": {RolloutConfig{Strategy: Strategy{Order: []string{"nohost"}}}, ErrNobody},
 			"wrong share":    {RolloutConfig{Parallel: "0%"}, nil},
+			"no path":        {RolloutConfig{Strategy: Strategy{Gate: "<nil>"}}, session.ErrBadPath},
+			"no word":        {RolloutConfig{Strategy: Strategy{Absent: "wait"}}, nil},
 		} {
 			if _, err := PublishByRollout(t.Context(), w.desk, cfg, c.roll); err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", what, err, c.want)

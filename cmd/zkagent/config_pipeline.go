@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
-	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -87,10 +85,8 @@ func (r *strategyFlags) fill(ctx context.Context, s *session.Session, c *cobra.C
 // a key .rollout.json: an object with the names of the flags, with or without
 // underscores.
 func (r *strategyFlags) defaults(f *pflag.FlagSet, data []byte) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	var values map[string]any
-	if err := d.Decode(&values); err != nil {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(data, &values); err != nil {
 		return fmt.Errorf("%s: %w", config.RolloutKey, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -103,12 +99,29 @@ func (r *strategyFlags) defaults(f *pflag.FlagSet, data []byte) error {
 		case f.Changed(flag):
 			continue
 		}
-		if err := f.Lookup(flag).Value.Set(fmt.Sprint(values[name])); err != nil {
+		text, err := textOf(values[name])
+		if err == nil {
+			err = f.Lookup(flag).Value.Set(text)
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %s: %w", config.RolloutKey, name, err)
 		}
 	}
 	_, err := r.rolloutConfig()
 	return err
+}
+
+// textOf returns a text or a number of JSON, as a flag takes it.
+func textOf(value json.RawMessage) (string, error) {
+	var text *string
+	var number json.Number
+	if json.Unmarshal(value, &text) == nil && text != nil {
+		return *text, nil
+	}
+	if json.Unmarshal(value, &number) != nil || number == "" {
+		return "", fmt.Errorf("%s is neither a text nor a number", value)
+	}
+	return number.String(), nil
 }
 
 // checkDefaults rejects a tree whose key .rollout.json is not valid.
@@ -276,12 +289,6 @@ func (r *strategyFlags) rolloutConfig() (fleet.RolloutConfig, error) {
 		Bake: fleet.Duration(r.bake), Pause: fleet.Duration(r.pause), MaxFailures: r.maxFailures, Canary: fleet.CanaryDefault,
 		VoteTimeout: fleet.Duration(r.voteTimeout), Absent: r.absent, Grace: fleet.Duration(r.grace), Gate: r.gate,
 	}
-	if r.absent != fleet.AbsentAbort && r.absent != fleet.AbsentSkip {
-		return fleet.RolloutConfig{}, usagef("--absent %q is not one of abort, skip", r.absent)
-	}
-	if _, err := pace.ParseShare(r.parallel); err != nil {
-		return fleet.RolloutConfig{}, usagef("--parallel %w", err)
-	}
 	switch n, err := strconv.Atoi(r.canary); {
 	case r.canary == "":
 	case err == nil && n >= 0:
@@ -291,7 +298,8 @@ func (r *strategyFlags) rolloutConfig() (fleet.RolloutConfig, error) {
 	default:
 		s.Order = strings.Split(r.canary, ",")
 	}
-	return fleet.RolloutConfig{Strategy: s, Parallel: r.parallel}, nil
+	how := fleet.RolloutConfig{Strategy: s, Parallel: r.parallel}
+	return how, fail(exitUsage, how.Check())
 }
 
 // rolloutPlan are the flags of a plan: any of a strategy means a rollout.
