@@ -620,7 +620,7 @@ func (b *book) compacted(name, id string, r HostRecord) {
 	switch {
 	case r.State == HostFailed && b.ready.Rollout == name:
 		b.t.Errorf("%s: %s has failed, and its record is deleted", name, id)
-	case b.current != "" && open != nil && contains(open.proposal.Replaces, name):
+	case b.current != "" && open != nil && slices.Contains(open.proposal.Replaces, name):
 		b.t.Errorf("%s replaces %s, and the record of %s is deleted there: %+v", b.current, name, id, r)
 	}
 }

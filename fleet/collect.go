@@ -39,7 +39,7 @@ func (c *coordinator) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	open, err := findOpen(ctx, c.s, c.root)
+	open, err := Opened(ctx, c.s, c.root)
 	if err != nil {
 		return err
 	}
@@ -60,9 +60,9 @@ func (c *coordinator) collect(ctx context.Context) error {
 		case err != nil:
 			err = forgetRollout(ctx, c.s, c.root, name)
 		case state.Open():
-		case old && !contains(needed, name):
+		case old && !slices.Contains(needed, name):
 			err = forgetRollout(ctx, c.s, c.root, name)
-		case !contains(needed[1:], name) && state.Proposal.Hosts > c.keep:
+		case !slices.Contains(needed[1:], name) && state.Proposal.Hosts > c.keep:
 			// Also one that was needed at its own end, or whose coordinator was gone.
 			err = c.compact(ctx, name)
 		}

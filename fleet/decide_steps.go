@@ -37,7 +37,7 @@ func (sc *scene) next(places int) []string {
 func (sc *scene) canaries(ids []string) ([]string, int) {
 	strategy := sc.proposal.Strategy
 	if len(strategy.Order) > 0 {
-		ids = slices.DeleteFunc(ids, func(id string) bool { return !contains(strategy.Order, id) })
+		ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(strategy.Order, id) })
 		return ids, len(ids)
 	}
 	need := sc.canary()

@@ -66,7 +66,7 @@ func (sc *scene) vote() ([]act, time.Duration) {
 			return nil, 0 // the gate that was read is old: it was refused
 		case HostCommit:
 			commits++
-			if contains(strategy.Order, id) {
+			if slices.Contains(strategy.Order, id) {
 				canaries++
 			}
 		}

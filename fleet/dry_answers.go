@@ -57,7 +57,7 @@ func DryRun(ctx context.Context, s *session.Session, cfg PublishConfig, timeout 
 	if _, _, err := voters(ctx, s, cfg.Path, nil); err != nil {
 		return nil, err
 	}
-	switch open, err := findOpen(ctx, s, cfg.Path); {
+	switch open, err := Opened(ctx, s, cfg.Path); {
 	case err != nil:
 		return nil, err
 	case open != nil:

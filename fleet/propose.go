@@ -137,7 +137,7 @@ func (p *proposer) giveName(ctx context.Context) error {
 
 // findOpen finds what has to be closed: the rollout that is replaced, or a dry run.
 func (p *proposer) findOpen(ctx context.Context) error {
-	open, err := findOpen(ctx, p.s, p.r.Root)
+	open, err := Opened(ctx, p.s, p.r.Root)
 	switch {
 	case err != nil || open == nil || open.Proposal.Dry && !p.r.Dry:
 	case open.Name != p.r.Replace:
@@ -205,7 +205,7 @@ func (p *proposer) count(shards map[string][]string) error {
 	}
 	p.proposal.Strategy = p.r.Strategy.WithDefaults(p.proposal.Hosts)
 	for _, id := range p.r.Strategy.Order {
-		if !contains(shards[Shard(id)], id) {
+		if !slices.Contains(shards[Shard(id)], id) {
 			return fmt.Errorf("%w: canary %s does not subscribe to %s", ErrNobody, id, p.r.Root)
 		}
 	}

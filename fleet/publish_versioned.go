@@ -277,15 +277,9 @@ func Rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int
 	return rollback(ctx, s, cfg, to, true)
 }
 
-// PrepareRollback writes the version of a [Rollback] and does not put it into use,
-// like [Prepare].
-func PrepareRollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int64) (Result, error) {
-	return rollback(ctx, s, cfg, to, false)
-}
-
-// rollback writes a version with the buckets of an older one. All objects of the
-// older version exist, because garbage collection keeps them as long as the
-// version.
+// rollback writes a version with the buckets of an older one; with flip it is in use
+// then. All objects of the older version exist, because garbage collection keeps them
+// as long as the version.
 func rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int64, flip bool) (Result, error) {
 	root := cfg.Path
 	return change(ctx, s, cfg, "rollback", func(ctx context.Context, p *publisher) (Result, error) {

@@ -216,6 +216,29 @@ func Names(ctx context.Context, s *session.Session, root string) ([]string, erro
 	return children, nil
 }
 
+// Rollouts returns the rollouts of the tree without their hosts, oldest first. When some
+// cannot be decoded, it returns the others with an error that matches [ErrBadRecord].
+func Rollouts(ctx context.Context, s *session.Session, root string) ([]*State, error) {
+	names, err := Names(ctx, s, root)
+	if err != nil {
+		return nil, err
+	}
+	var list []*State
+	var bad error
+	for _, name := range names {
+		state, err := Head(ctx, s, root, name)
+		switch {
+		case err == nil:
+			list = append(list, state)
+		case errors.Is(err, ErrBadRecord):
+			bad = cmp.Or(bad, err)
+		case !errors.Is(err, ErrNoRollout): // it was not deleted meanwhile
+			return nil, err
+		}
+	}
+	return list, bad
+}
+
 // Head returns the state of one rollout without its hosts: two requests,
 // whatever their number.
 func Head(ctx context.Context, s *session.Session, root, name string) (*State, error) {

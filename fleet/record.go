@@ -370,5 +370,3 @@ func decode[T any](path string, data []byte) (T, error) {
 	}
 	return record, nil
 }
-
-func contains(list []string, id string) bool { return slices.Contains(list, id) }

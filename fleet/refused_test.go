@@ -87,7 +87,7 @@ func TestPublish_RefusedWritesNothing(t *testing.T) {
 			return err
 		},
 		"prepare rollback": func(s *session.Session) error {
-			_, err := PrepareRollback(soon(t), s, PublishConfig{Path: path}, 1)
+			_, err := rollback(soon(t), s, PublishConfig{Path: path}, 1, false)
 			return err
 		},
 	}

@@ -41,7 +41,7 @@ func (r RolloutConfig) Check() error {
 	if err := session.ValidatePath(cmp.Or(r.Strategy.Gate, "/")); err != nil { // the coordinator could not read it
 		return fmt.Errorf("gate: %w", err)
 	}
-	if !contains([]string{"", AbsentAbort, AbsentSkip}, r.Strategy.Absent) {
+	if !slices.Contains([]string{"", AbsentAbort, AbsentSkip}, r.Strategy.Absent) {
 		return fmt.Errorf("absent: %q is not one of abort, skip", r.Strategy.Absent)
 	}
 	return nil
@@ -93,7 +93,7 @@ func RollbackByRollout(ctx context.Context, s *session.Session, cfg PublishConfi
 	if err := checkFreeze(ctx, s, cfg.Path); err != nil { // before anything is halted
 		return Proposed{}, err
 	}
-	open, err := findOpen(ctx, s, cfg.Path)
+	open, err := Opened(ctx, s, cfg.Path)
 	if err != nil {
 		return Proposed{}, err
 	}
@@ -111,7 +111,7 @@ func RollbackByRollout(ctx context.Context, s *session.Session, cfg PublishConfi
 		}
 		to = cmp.Or(to, ready.Version) // hosts that have changed go back to the version in use
 	}
-	return release(ctx, s, cfg, roll, request, open, func() (Result, error) { return PrepareRollback(ctx, s, cfg, to) })
+	return release(ctx, s, cfg, roll, request, open, func() (Result, error) { return rollback(ctx, s, cfg, to, false) })
 }
 
 // release proposes the version that prepare writes. It writes nothing when nobody
@@ -187,7 +187,7 @@ func mayPublish(ctx context.Context, s *session.Session, root string, replace bo
 	if err := checkFreeze(ctx, s, root); err != nil {
 		return nil, err
 	}
-	open, err := findOpen(ctx, s, root)
+	open, err := Opened(ctx, s, root)
 	switch {
 	case err != nil:
 		return nil, err

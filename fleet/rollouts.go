@@ -33,7 +33,7 @@ func SubscriptionPath(root, id string) string { return shardPath(root, Shard(id)
 // rollout is open, the operations make the transaction fail when one is opened
 // meanwhile. If the open rollout must stay, the error matches [ErrOpen].
 func closeOps(ctx context.Context, s *session.Session, root, by string, emergency bool) ([]session.Op, error) {
-	open, err := findOpen(ctx, s, root)
+	open, err := Opened(ctx, s, root)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("config %s: %w", root, err)
@@ -47,9 +47,9 @@ func closeOps(ctx context.Context, s *session.Session, root, by string, emergenc
 	return nil, fmt.Errorf("config %s: %w: %s", root, ErrOpen, open.Name)
 }
 
-// findOpen reads the open rollout without its hosts; nil: none is open. A rollout whose
+// Opened returns the open rollout without its hosts; nil: none is open. A rollout whose
 // gate is closed is not the open one any more.
-func findOpen(ctx context.Context, s *session.Session, root string) (*State, error) {
+func Opened(ctx context.Context, s *session.Session, root string) (*State, error) {
 	for range maxTries {
 		name, err := Current(ctx, s, root)
 		if errors.Is(err, ErrNoRollout) {

@@ -124,20 +124,13 @@ func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) 
 			deeds = append(deeds, deed{f.Until.UTC(), t.name, f.EndedBy, "unfroze it", ""})
 		}
 	}
-	names, err := fleet.Names(ctx, s, t.path)
+	rollouts, err := fleet.Rollouts(ctx, s, t.path)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		st, err := fleet.Head(ctx, s, t.path, name)
-		if errors.Is(err, fleet.ErrNoRollout) {
-			continue // collected meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range st.Acts() {
-			deeds = append(deeds, deed{a.At.UTC(), t.name, a.Who, name + ": " + a.What, a.Why})
+	for _, r := range rollouts {
+		for _, a := range r.Acts() {
+			deeds = append(deeds, deed{a.At.UTC(), t.name, a.Who, r.Name + ": " + a.What, a.Why})
 		}
 	}
 	frozen, err := fleet.Frozen(ctx, s, t.path)

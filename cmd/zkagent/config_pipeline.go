@@ -192,11 +192,7 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 	switch {
 	case errors.Is(err, fleet.ErrOpen):
 		hints := []string{"\"zkagent rollout status " + t.name + "\" shows it"}
-		name, missing := fleet.Current(ctx, s, t.path)
-		if missing != nil {
-			return fail(exitTemporary, err, hints...)
-		}
-		if state, unknown := fleet.Head(ctx, s, t.path, name); unknown == nil {
+		if state, _ := fleet.Opened(ctx, s, t.path); state != nil {
 			switch phase := state.Phase(); {
 			case phase == fleet.PhaseHalted:
 				hints = append(hints, haltedHints(t, state)...)
@@ -228,9 +224,8 @@ func confirmName(ctx context.Context, g *globals, s *session.Session, t target) 
 		return fail(exitUsage, errors.New("confirmation needed, but stdin is not a terminal; pass --yes to publish on all hosts at once"))
 	}
 	what := "all hosts change at once"
-	rollout, err := fleet.Current(ctx, s, t.path)
-	if err == nil {
-		what += ", and rollout " + rollout + " ends"
+	if open, _ := fleet.Opened(ctx, s, t.path); open != nil {
+		what += ", and rollout " + open.Name + " ends"
 	}
 	answer, err := g.ask(ctx, fmt.Sprintf("%s. Type %q to continue: ", what, t.name))
 	if err == nil && answer != t.name {

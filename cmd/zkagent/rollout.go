@@ -234,20 +234,16 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 			if err := mustExist(ctx, s, t.path); err != nil {
 				return err
 			}
-			names, err := fleet.Names(ctx, s, t.path)
+			rollouts, err := fleet.Rollouts(ctx, s, t.path)
 			if err != nil {
 				return err
 			}
 			rows := &term.Table{Header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
 			var list []map[string]any
-			for _, name := range slices.Backward(names) {
-				state, err := fleet.Head(ctx, s, t.path, name)
-				if err != nil {
-					return err
-				}
+			for _, state := range slices.Backward(rollouts) {
 				list = append(list, rolloutJSON(state))
 				p := state.Proposal
-				rows.Add(name, fmt.Sprintf("v%d", p.Version), state.Phase(), state.Created.Format(time.RFC3339), p.Who, p.Why)
+				rows.Add(state.Name, fmt.Sprintf("v%d", p.Version), state.Phase(), state.Created.Format(time.RFC3339), p.Who, p.Why)
 			}
 			if g.IsJSON() {
 				return term.PrintList(&g.Console, "rollouts", list)
@@ -327,38 +323,25 @@ type versionRollout struct {
 
 // rolloutsOf are the rollouts of a config by the versions that they bring.
 func rolloutsOf(ctx context.Context, s *session.Session, t target) (map[int64]*versionRollout, error) {
-	names, err := fleet.Names(ctx, s, t.path)
-	if err != nil {
-		return nil, err
-	}
+	list, err := fleet.Rollouts(ctx, s, t.path)
 	rollouts := map[int64]*versionRollout{}
-	for _, name := range names {
-		// Skip an unreadable rollout: it must not break the history.
-		if state, err := fleet.Head(ctx, s, t.path, name); err == nil {
-			rollouts[state.Proposal.Version] = &versionRollout{name, state.Phase(), state.Open() && !state.Proposal.Dry}
-		}
+	for _, r := range list {
+		rollouts[r.Proposal.Version] = &versionRollout{r.Name, r.Phase(), r.Open() && !r.Proposal.Dry}
 	}
-	return rollouts, nil
+	if errors.Is(err, fleet.ErrBadRecord) {
+		err = nil // it must not break the history
+	}
+	return rollouts, err
 }
 
 // bringing says which version is in use and which one the open rollout brings;
 // empty: no rollout is open.
 func bringing(ctx context.Context, s *session.Session, t target) (string, error) {
-	name, err := fleet.Current(ctx, s, t.path)
-	if errors.Is(err, fleet.ErrNoRollout) {
-		return "", nil
-	}
-	if err != nil {
+	open, err := fleet.Opened(ctx, s, t.path)
+	if err != nil || open == nil || open.Proposal.Dry {
 		return "", err
 	}
-	state, err := fleet.Head(ctx, s, t.path, name)
-	if errors.Is(err, fleet.ErrNoRollout) || err == nil && (!state.Open() || state.Proposal.Dry) {
-		return "", nil // it ended meanwhile, or changes nothing
-	}
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("v%d is in use, %s brings v%d (%s)", state.Proposal.Previous, name, state.Proposal.Version, state.Phase()), nil
+	return fmt.Sprintf("v%d is in use, %s brings v%d (%s)", open.Proposal.Previous, open.Name, open.Proposal.Version, open.Phase()), nil
 }
 
 // dryRun asks the hosts, and explains why that was not possible.

@@ -174,7 +174,7 @@ func (h *host) ownIn(ctx context.Context, rollout string) (*HostRecord, error) {
 
 // show puts a version into use without a turn.
 func (h *host) show(ctx context.Context, version int64) error {
-	tree, err := h.tree(ctx, version)
+	tree, err := h.tree(ctx, h.ready, h.act, version)
 	if err != nil {
 		return err
 	}
@@ -186,13 +186,9 @@ func (h *host) show(ctx context.Context, version int64) error {
 	return nil
 }
 
-func (h *host) tree(ctx context.Context, version int64) (*view.Tree, error) {
-	return h.treeAs(ctx, h.ready, h.act, version)
-}
-
-// treeAs is tree for the second goroutine. It reads no field that the loop changes.
-// When the version is gone, it returns the one that ready names.
-func (h *host) treeAs(ctx context.Context, ready *view.Tree, a *part, version int64) (*view.Tree, error) {
+// tree reads a version; when it is gone, it returns the one that ready names. The second
+// goroutine calls it, too, so it reads no field that the loop changes.
+func (h *host) tree(ctx context.Context, ready *view.Tree, a *part, version int64) (*view.Tree, error) {
 	v := Version{Number: version}
 	switch {
 	case version == 0:

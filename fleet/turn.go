@@ -266,7 +266,7 @@ func (h *host) use(ctx context.Context) {
 		if err != nil {
 			return fmt.Errorf("read version %d: %w", a.Proposal.Version, err)
 		}
-		from, err := h.treeAs(ctx, ready, a, back)
+		from, err := h.tree(ctx, ready, a, back)
 		if err != nil {
 			return fmt.Errorf("read version %d, to go back to: %w", back, err)
 		}
@@ -277,7 +277,7 @@ func (h *host) use(ctx context.Context) {
 // giveUp goes back to the version before, and then records the failure.
 func (h *host) giveUp(ctx context.Context, why string) error {
 	a := h.act
-	from, err := h.tree(ctx, a.own.From)
+	from, err := h.tree(ctx, h.ready, a, a.own.From)
 	if err != nil {
 		return err
 	}
