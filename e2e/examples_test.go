@@ -156,9 +156,11 @@ func TestDev_OutlivesItsClients(t *testing.T) {
 	if out, code := command(t, nil, "zk", "create", "/services/api/new", `{"host":"127.0.0.9","port":1}`, "--parents", "--yes", "--zk", addr); code != 0 {
 		t.Fatalf("create: %s", out)
 	}
+	patience, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	select { // when it says that a member joined
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-patience.Done():
 		t.Error("dev does not end without a reader")
 	}
 }
