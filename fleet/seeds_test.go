@@ -27,7 +27,7 @@ import (
 //     refused in the place of one that had; every host uses what it is to use; and a
 //     further rollout brings all to one version, and their subscriptions say so.
 func TestSeeds(t *testing.T) {
-	testhelp.Seeds(t, 12*time.Second, func(t *testing.T, seed uint64) {
+	testhelp.Seeds(t, 6*time.Second, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
 	})
 }

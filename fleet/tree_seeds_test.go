@@ -29,7 +29,7 @@ import (
 // Servers keep events from who may not read a znode. So a flat tree may show a key
 // that was closed as it was before, and one whose ready was closed shows the keys
 // that change after it.
-func TestTreeSeeds(t *testing.T) { testhelp.Seeds(t, 4*time.Second, simulateTree) }
+func TestTreeSeeds(t *testing.T) { testhelp.Seeds(t, 2*time.Second, simulateTree) }
 
 // treeWorld is one simulation.
 type treeWorld struct {

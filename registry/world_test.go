@@ -39,7 +39,7 @@ import (
 //     nothing is held or flapping. So the followers agree.
 //   - File: a rendered file lists exactly those that may serve.
 func TestWorld(t *testing.T) {
-	testhelp.Seeds(t, 6*time.Second, func(t *testing.T, seed uint64) {
+	testhelp.Seeds(t, 4*time.Second, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, srv *memzk.Server) { newWorld(t, srv, seed).play() })
 	})
 }
