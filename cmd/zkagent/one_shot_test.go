@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
@@ -60,6 +61,38 @@ func TestOneShot_StreamsObeyTheTimeout(t *testing.T) {
 		out, err := command(zk, append(strings.Fields(args), "--timeout", "2s")...)
 		if exitOf(err) != exitTemporary || !strings.Contains(out, "not done within 2s") {
 			t.Errorf("%s: %v: %s", args, err, out)
+		}
+	}
+}
+
+// watch --recursive warns about a znode that it cannot read, once.
+func TestWatch_RecursiveWarnsOnce(t *testing.T) {
+	t.Parallel()
+	srv, zk := lockServer(t)
+	for _, path := range []string{"/t", "/t/closed"} {
+		if err := srv.Create(path, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := srv.SetACL("/t/closed", []jute.ACL{{Perms: 31, Scheme: "digest", ID: "u:x"}}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan string, 1)
+	go func() {
+		out, _ := command(zk, "watch", "/t", "--recursive", "--once", "--timeout", "30s")
+		ended <- out
+	}()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case out := <-ended:
+			if strings.Count(out, "/t/closed cannot be read") != 1 || !strings.Contains(out, "created") {
+				t.Errorf("got %s", out)
+			}
+			return
+		case <-tick.C:
+			_ = srv.Create(fmt.Sprint("/t/n", n), nil)
 		}
 	}
 }

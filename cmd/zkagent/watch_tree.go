@@ -31,12 +31,14 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 	defer cancel()
 	done := false
 	var failed error
+	var warned map[string]error
 	err := recipe.NewTree(recipe.TreeConfig{Path: root, Logger: g.logger()}).Run(ctx, s, func(u recipe.TreeUpdate) {
-		if ctx.Err() != nil || !u.First && len(u.Changes)+len(u.Errors) == 0 {
+		if ctx.Err() != nil {
 			return
 		}
-		failed = unreadable(&g.Console, root, u)
-		if failed == nil && (!u.First || !o.changesOnly) {
+		failed = unreadable(&g.Console, root, u, warned)
+		warned = u.Errors
+		if failed == nil && (u.First && !o.changesOnly || !u.First && len(u.Changes) > 0) {
 			failed = treeChanged(ctx, &g.Console, root, u.Last, treeChanges(u), command)
 		}
 		if done = failed != nil || o.once && !u.First && len(u.Changes) > 0; done {
@@ -49,14 +51,16 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// unreadable warns about the znodes that cannot be read now. A root that an ACL closes is
-// an error.
-func unreadable(console *term.Console, root string, u recipe.TreeUpdate) error {
+// unreadable warns about the znodes that cannot be read now and are not in warned. A root
+// that an ACL closes is an error.
+func unreadable(console *term.Console, root string, u recipe.TreeUpdate, warned map[string]error) error {
 	if err := u.Errors[root]; u.First && errors.Is(err, session.ErrNoAuth) {
 		return err
 	}
 	for _, path := range slices.Sorted(maps.Keys(u.Errors)) {
-		console.Warnf("%s cannot be read: %v", path, u.Errors[path])
+		if warned[path] == nil {
+			console.Warnf("%s cannot be read: %v", path, u.Errors[path])
+		}
 	}
 	return nil
 }
