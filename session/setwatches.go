@@ -1,6 +1,7 @@
 package session
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
 		c.live = false
 	}
 	b.covers = nil
-	return b.set(zxid, b.t.paths(), everyKind, send)
+	return b.set(zxid, slices.Collect(maps.Keys(b.t)), everyKind, send)
 }
 
 // set sends the requests that set the armed watches of some paths, as of zxid, until send
@@ -181,7 +182,7 @@ func (b *watchBook) uncover(c *RecursiveWatch, zxid int64) {
 	if !relied {
 		return
 	}
-	paths := slices.DeleteFunc(b.t.paths(), func(path string) bool {
+	paths := slices.DeleteFunc(slices.Collect(maps.Keys(b.t)), func(path string) bool {
 		return !c.over(path) || path != c.path && !b.isSoft(path) || b.coverOf(c.w, path) != nil
 	})
 	b.set(zxid, paths, everyKind, c.w.send)

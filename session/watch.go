@@ -181,7 +181,7 @@ type watchBook struct {
 	covers []*RecursiveWatch // of the present connection, or one that has ended
 }
 
-func newWatchBook(met Metrics) *watchBook { return &watchBook{met: met, t: newWatchTable()} }
+func newWatchBook(met Metrics) *watchBook { return &watchBook{met: met, t: watchTable{}} }
 
 // begin registers a watch before its request is sent. From then on events fire it, even
 // events before the reply. The request may have armed the watch before or after such an
@@ -331,13 +331,13 @@ func (b *watchBook) close(path string, hit kinds, gone bool) {
 func (b *watchBook) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, w := range b.t.lists {
+	for _, w := range b.t {
 		for ; w != nil; w = w.next {
 			w.live = 0
 		}
 	}
 	b.count(-b.n)
-	b.t = newWatchTable()
+	b.t = watchTable{}
 }
 
 // len returns the number of watches that are waited for, one for each kind.

@@ -10,7 +10,7 @@ import (
 func TestWatchTable_AgainstMap(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	table, want := newWatchTable(), map[string]map[*Watch]bool{}
+	table, want := watchTable{}, map[string]map[*Watch]bool{}
 	var list []*Watch
 	for i := range 20000 {
 		// It grows to a few thousand and shrinks to nothing, twice.
@@ -32,22 +32,21 @@ func TestWatchTable_AgainstMap(t *testing.T) {
 			delete(want, w.path)
 		}
 		if i%97 == 0 {
-			same(t, &table, want)
+			same(t, table, want)
 		}
 	}
-	same(t, &table, want)
+	same(t, table, want)
 	for _, w := range list {
 		table.remove(w)
 	}
-	if paths := table.paths(); table.n != 0 || len(paths) != 0 {
-		t.Errorf("empty table: %d watches, paths %v", table.n, paths)
+	if len(table) != 0 {
+		t.Errorf("not empty: %v", table)
 	}
 }
 
-func same(t *testing.T, table *watchTable, want map[string]map[*Watch]bool) {
+func same(t *testing.T, table watchTable, want map[string]map[*Watch]bool) {
 	t.Helper()
-	paths := table.paths()
-	for _, path := range paths {
+	for path := range table {
 		n := 0
 		for w := range table.at(path) {
 			if !want[path][w] {
@@ -59,8 +58,8 @@ func same(t *testing.T, table *watchTable, want map[string]map[*Watch]bool) {
 			t.Fatalf("%s: %d watches, want %d", path, n, len(want[path]))
 		}
 	}
-	if len(paths) != len(want) {
-		t.Fatalf("%d paths, want %d", len(paths), len(want))
+	if len(table) != len(want) {
+		t.Fatalf("%d paths, want %d", len(table), len(want))
 	}
 }
 
