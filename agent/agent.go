@@ -303,6 +303,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.engine.Retain(cfg.Bundles)
 	a.announceChecks(&cfg)
 	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles))
+	a.retainConditions(&cfg) // A unit that has ended may have opened one meanwhile.
 	if registersMore(old, &cfg) {
 		a.sup.whenMoved(func() { a.left.Add(registered{old, a.log}) })
 	}
@@ -310,7 +311,7 @@ func (a *Agent) reload(ctx context.Context) error {
 }
 
 // retainConditions closes the conditions of what the settings no longer name. Files,
-// groups, services and addresses belong to parts that do it themselves.
+// services and addresses belong to parts that do it themselves.
 func (a *Agent) retainConditions(cfg *Config) {
 	bundle := func(s string) bool { return hasBundle(cfg, s) }
 	tree := func(s string) bool {
@@ -323,6 +324,9 @@ func (a *Agent) retainConditions(cfg *Config) {
 		condition.TemplateFailed: bundle, condition.GroupEmpty: bundle, condition.KeyMissing: bundle, condition.RestoreFailed: bundle,
 		condition.ReloadFailed: bundle, condition.ReloadPending: bundle, condition.ReloadHalted: bundle,
 		condition.HookFailed: ofHook, condition.HookUnknown: ofHook,
+		condition.MembersHeld: func(s string) bool {
+			return hasSource(cfg, "group "+s) || strings.Contains(s, "/") && hasSource(cfg, "groups "+s)
+		},
 		condition.RolloutFailed: tree, condition.RolloutsNotFollowed: tree,
 		condition.SourceUnusable: func(s string) bool { return hasSource(cfg, s) },
 		condition.SourceGone:     func(s string) bool { return hasSource(cfg, s) },

@@ -93,7 +93,7 @@ func (a *Agent) halted(bundle string, h *rolling.Halt) {
 // rollingUnit keeps this agent among the hosts that have a bundle: shares are
 // counted from them. It first tells the others of a failure that they do not know.
 func (a *Agent) rollingUnit(bundle, id string) unitParts {
-	return unitParts{unit: unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+	return unitParts{run: func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
 		switch err := a.haltOthers(ctx, s); {
 		case session.ActionFor(err) == session.GiveUp:
 			a.log.Warn("the other hosts are not halted", "err", err)
@@ -101,5 +101,5 @@ func (a *Agent) rollingUnit(bundle, id string) unitParts {
 			return err
 		}
 		return rolling.Hosts(bundle, id, a.log).Run(ctx, s)
-	})}
+	}}
 }

@@ -19,20 +19,10 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Unit is one config tree, group, service or candidate. Its Run is called
-// again in every new session, never twice at the same time.
-type Unit interface {
-	// Run works within the session until ctx or the session ends, and sends
-	// what it finds.
-	Run(ctx context.Context, s *session.Session, up func(view.Update)) error
-}
-
-type unitFunc func(ctx context.Context, s *session.Session, up func(view.Update)) error
-
-// Run implements [Unit].
-func (f unitFunc) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
-	return f(ctx, s, up)
-}
+// unitRun is the work of a unit (a config tree, group, service or candidate) within one
+// session, until ctx or the session ends; it sends what it finds. It is called again in
+// every new session, never twice at the same time.
+type unitRun func(ctx context.Context, s *session.Session, up func(view.Update)) error
 
 // unitSpec is a unit as the settings want it.
 type unitSpec struct {
@@ -45,7 +35,7 @@ type unitSpec struct {
 
 // unitParts is a unit that was made of a specification.
 type unitParts struct {
-	unit Unit // nil: it needs no session
+	run unitRun // nil: it needs no session
 	// life, when set, runs as long as the unit is wanted, over all sessions.
 	life func(ctx context.Context)
 	// leave, when set, is called before the unit is stopped for good.
@@ -152,7 +142,7 @@ func (s *supervisor) start(ctx context.Context, spec unitSpec, previous any) {
 	s.mu.Lock()
 	s.units[spec.id()] = u
 	s.mu.Unlock()
-	if u.parts.unit != nil {
+	if u.parts.run != nil {
 		u.wg.Go(func() { s.keep(ctx, u) })
 	}
 	if u.parts.life != nil {
@@ -185,7 +175,7 @@ func (k kind[T]) of(s *supervisor, name string) (T, bool) {
 // keep runs the unit in one session after the other.
 func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 	run := func(ctx context.Context, sess *session.Session) error {
-		if err := u.parts.unit.Run(ctx, sess, s.up); err != nil {
+		if err := u.parts.run(ctx, sess, s.up); err != nil {
 			return err
 		}
 		return errors.New("ended without a reason")
@@ -319,9 +309,9 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 			return unitParts{life: p.Run, value: p}
 		}})
 	}
-	leftovers := unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) })
+	leftovers := func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) }
 	return append(specs,
-		unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{unit: leftovers} }},
+		unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{run: leftovers} }},
 		unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts { return a.fleetUnit(c.ID) }})
 }
 

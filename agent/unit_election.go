@@ -36,7 +36,7 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 		Lead: func(ctx context.Context, t election.Term) { a.hooks.Lead(ctx, e.Name, e.Path, t) },
 	})
 	return unitParts{
-		unit: unitFunc(func(ctx context.Context, s *session.Session, up func(view.Update)) error {
+		run: func(ctx context.Context, s *session.Session, up func(view.Update)) error {
 			return c.Run(ctx, s, func(l *view.Leader) {
 				refused := ""
 				if l.RawID != "" {
@@ -45,7 +45,7 @@ func (a *Agent) electionUnit(k electionKey) unitParts {
 				a.conds.SetText(condition.NameRefused, "election "+e.Name, refused)
 				up(l)
 			})
-		}), value: c,
+		}, value: c,
 		leave: func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMargin)
 			defer cancel()

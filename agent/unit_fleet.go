@@ -21,7 +21,7 @@ func (a *Agent) fleetUnit(id string) unitParts {
 		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.wake.record, Logger: a.log,
 		Rival: func(text string) { a.conds.SetText(condition.AgentIDTaken, "", text) },
 	})
-	return unitParts{unit: unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
+	return unitParts{run: func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -30,7 +30,7 @@ func (a *Agent) fleetUnit(id string) unitParts {
 		case <-a.loop.ready: // What every start waits for is not for the record.
 		}
 		return announcer.Run(ctx, s)
-	})}
+	}}
 }
 
 // record is what this host says of itself, in the words that every view uses.

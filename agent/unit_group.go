@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
@@ -12,49 +11,36 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// groupFollower is a group, or a set of groups. A condition is open while a guard
-// holds members.
-type groupFollower struct {
-	follow Unit
-	conds  *condition.Set
-	name   string // of the group or the set
-
-	mu    sync.Mutex // guards ended
-	ended bool       // the settings no longer name it
+// followGroup makes the unit of a group, or of a set of groups.
+func (a *Agent) followGroup(run unitRun, value any) unitParts {
+	return unitParts{value: value, run: func(ctx context.Context, s *session.Session, up func(view.Update)) error {
+		return run(ctx, s, func(u view.Update) {
+			announceGroups(a.conds, u)
+			up(u)
+		})
+	}}
 }
 
-// Run implements [Unit].
-func (g *groupFollower) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
-	return g.follow.Run(ctx, s, func(u view.Update) {
-		g.note(u)
-		up(u)
-	})
-}
-
-// note opens and closes the conditions that belong to a new state.
-func (g *groupFollower) note(u view.Update) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.ended {
-		return
-	}
+// announceGroups opens and closes the conditions that belong to a new state.
+func announceGroups(conds *condition.Set, u view.Update) {
 	switch v := u.(type) {
 	case *view.Group:
-		g.announce(v.Name, v.Name, v)
+		announceHeld(conds, v.Name, v.Name, v)
 	case *view.Groups:
-		g.conds.Set(condition.NameRefused, "groups "+v.Name, refusedNames(v))
-		there := map[string]bool{}
+		conds.Set(condition.NameRefused, "groups "+v.Name, refusedNames(v))
 		for _, one := range v.Groups {
-			subject := v.Name + "/" + one.Name
-			there[subject] = true
-			g.announce(subject, v.Name+" "+one.Name, one)
+			announceHeld(conds, v.Name+"/"+one.Name, v.Name+" "+one.Name, one)
 		}
-		g.conds.Retain(condition.MembersHeld, func(subject string) bool { return there[subject] || !g.owns(subject) })
+		conds.Retain(condition.MembersHeld, func(subject string) bool {
+			group, ofSet := strings.CutPrefix(subject, v.Name+"/")
+			_, there := v.Group(group)
+			return there || !ofSet
+		})
 	}
 }
 
-// announce is note for one group; command is how accept names it.
-func (g *groupFollower) announce(subject, command string, v *view.Group) {
+// announceHeld says that a guard holds members of a group; command is how accept names it.
+func announceHeld(conds *condition.Set, subject, command string, v *view.Group) {
 	text := ""
 	if !v.Holding.IsZero() {
 		held := 0
@@ -65,7 +51,7 @@ func (g *groupFollower) announce(subject, command string, v *view.Group) {
 		}
 		text = fmt.Sprintf("%d of %d members have vanished from ZooKeeper at once and are kept; `zkagent members accept %s` believes it", held, len(v.Members), command)
 	}
-	g.conds.SetText(condition.MembersHeld, subject, text)
+	conds.SetText(condition.MembersHeld, subject, text)
 }
 
 // refusedNames is the error of a set whose parent has children that are no names.
@@ -84,25 +70,11 @@ func refusedNames(v *view.Groups) error {
 	return fmt.Errorf("not a group, because its name is not allowed: %s", strings.Join(list, ", "))
 }
 
-// owns reports whether the subject of a condition is one of this unit's.
-func (g *groupFollower) owns(subject string) bool {
-	return subject == g.name || strings.HasPrefix(subject, g.name+"/")
-}
-
-// life closes the conditions when the settings no longer name the unit.
-func (g *groupFollower) life(ctx context.Context) {
-	<-ctx.Done()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.ended = true
-	g.conds.Retain(condition.MembersHeld, func(subject string) bool { return !g.owns(subject) })
-}
-
 func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
 	c.Problem = func(_ string, err error) { a.conds.Set(condition.SourceUnusable, "group "+c.Name, err) }
 	g := registry.NewGroup(c)
-	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
+	return a.followGroup(view.Untyped(g.Run), g)
 }
 
 func (a *Agent) groupsUnit(c registry.GroupConfig) unitParts {
@@ -111,10 +83,5 @@ func (a *Agent) groupsUnit(c registry.GroupConfig) unitParts {
 		a.conds.Set(condition.SourceUnusable, strings.TrimSuffix("groups "+c.Name+"/"+group, "/"), err)
 	}
 	g := registry.NewGroups(c)
-	return a.followGroup(unitFunc(view.Untyped(g.Run)), g, c.Name)
-}
-
-func (a *Agent) followGroup(u Unit, value any, name string) unitParts {
-	f := &groupFollower{follow: u, conds: a.conds, name: name}
-	return unitParts{unit: f, life: f.life, value: value}
+	return a.followGroup(view.Untyped(g.Run), g)
 }

@@ -1,19 +1,17 @@
 package agent
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
 )
 
-func TestGroupFollower_HeldMembersAreACondition(t *testing.T) {
+func TestGroups_HeldMembersAreACondition(t *testing.T) {
 	var conds condition.Set
-	set := &groupFollower{conds: &conds, name: "all"}
-	one := &groupFollower{conds: &conds, name: "api"}
 	group := func(name string, held bool) *view.Group {
 		g := &view.Group{Name: name, Members: []view.Member{{ID: "a"}, {ID: "b", Held: held}}}
 		if held {
@@ -28,27 +26,34 @@ func TestGroupFollower_HeldMembersAreACondition(t *testing.T) {
 		}
 		return strings.Join(list, " ")
 	}
-	one.note(group("api", false))
+	announceGroups(&conds, group("api", false))
 	if got := subjects(); got != "" {
 		t.Errorf("nothing is held, and open are %q", got)
 	}
-	one.note(group("api", true))
+	announceGroups(&conds, group("api", true))
 	if got := conds.List(); len(got) != 1 || !strings.Contains(got[0].Text, "1 of 2 members") || !strings.Contains(got[0].Text, "accept api") {
 		t.Errorf("got %+v", got)
 	}
-	set.note(&view.Groups{Name: "all", Groups: []*view.Group{group("db", true), group("web", false)}})
+	announceGroups(&conds, &view.Groups{Name: "all", Groups: []*view.Group{group("db", true), group("web", false)}})
 	if !conds.Has(condition.MembersHeld, "all/db") || conds.Has(condition.MembersHeld, "all/web") || !conds.Has(condition.MembersHeld, "api") {
 		t.Errorf("got %q", subjects())
 	}
-	set.note(&view.Groups{Name: "all", Groups: []*view.Group{group("web", true)}})
+	announceGroups(&conds, &view.Groups{Name: "all", Groups: []*view.Group{group("web", true)}})
 	if conds.Has(condition.MembersHeld, "all/db") || !conds.Has(condition.MembersHeld, "all/web") || !conds.Has(condition.MembersHeld, "api") {
 		t.Errorf("got %q", subjects())
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	set.life(ctx)
-	set.note(&view.Groups{Name: "all", Groups: []*view.Group{group("web", true)}})
-	one.note(group("api", false))
+	announceGroups(&conds, group("api", true))
+	a := &Agent{conds: &conds}
+	a.retainConditions(&Config{Groups: []registry.GroupConfig{{Name: "api"}}})
+	if got := subjects(); got != "api" {
+		t.Errorf("open are %q, and the settings have api", got)
+	}
+	announceGroups(&conds, &view.Groups{Name: "all", Groups: []*view.Group{group("web", true)}})
+	a.retainConditions(&Config{GroupSets: []registry.GroupConfig{{Name: "all"}, {Name: "api"}}})
+	if got := subjects(); got != "all/web" {
+		t.Errorf("open are %q, and the settings have the sets all and api", got)
+	}
+	a.retainConditions(&Config{})
 	if got := subjects(); got != "" {
 		t.Errorf("open are %q", got)
 	}

@@ -35,7 +35,7 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 		r.Inherit(previous)
 	}
 	return unitParts{
-		unit:  unitFunc(func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return r.Run(ctx, s) }),
+		run:   func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return r.Run(ctx, s) },
 		value: r,
 		life:  func(ctx context.Context) { _ = r.RunChecks(ctx) },
 		leave: func(ctx context.Context) {

@@ -50,8 +50,8 @@ func (m *configTree) use(snap *snapshot) fleet.ConfigUse {
 	return m.reads.Use(generationOf(tree))
 }
 
-// Run implements Unit.
-func (m *configTree) Run(ctx context.Context, s *session.Session, up func(view.Update)) error {
+// run is the work of the unit in one session.
+func (m *configTree) run(ctx context.Context, s *session.Session, up func(view.Update)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -320,7 +320,7 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 		return u.Source() == view.Source{Kind: view.KindConfig, Name: c.Name} && pathOf(u) == c.Path
 	})
 	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c), problems: map[string]error{}}
-	return unitParts{unit: u, value: u}
+	return unitParts{run: u.run, value: u}
 }
 
 // usage is what this agent uses of a config tree.
