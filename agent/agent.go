@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -166,7 +165,7 @@ func (a *Agent) build(cfg *Config) {
 		Run: a.plainRun, Fleet: reloadFleet{a.hooks, a}, Booted: proc.SystemAge() < bootTime,
 	})
 	a.loop = &loop{
-		log: a.log, conds: a.conds, events: a.events, engine: a.engine, paths: func() map[view.Source]string { return maps.Collect(a.cfg.Load().sources()) },
+		log: a.log, conds: a.conds, events: a.events, engine: a.engine, places: func() []place { return a.cfg.Load().places() },
 		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
 		startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.renderKeeper(cfg.StateDir),
 		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
@@ -302,11 +301,12 @@ func (a *Agent) reload(ctx context.Context) error {
 	}
 	a.engine.Retain(cfg.Bundles)
 	a.announceChecks(&cfg)
-	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles))
+	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles), func() {
+		if registersMore(old, &cfg) {
+			a.left.Add(registered{old, a.log})
+		}
+	})
 	a.retainConditions(&cfg) // A unit that has ended may have opened one meanwhile.
-	if registersMore(old, &cfg) {
-		a.sup.whenMoved(func() { a.left.Add(registered{old, a.log}) })
-	}
 	return nil
 }
 

@@ -22,7 +22,15 @@ func TestStart_DamagedLastKnownGood(t *testing.T) {
 		t.Helper()
 		eventually(t, "the view of port "+port+" to be kept", func() bool {
 			g, err := lastgood.Load(c.StateDir)
-			return err == nil && g != nil && len(g.Trees) == 1 && string(g.Trees[0].Keys["port"]) == port
+			if err != nil || g == nil {
+				return false
+			}
+			tree, ok := g.Tree("web")
+			if !ok {
+				return false
+			}
+			key, _ := tree.Get("port")
+			return string(key.Value) == port
 		})
 	}
 	a := b.start(c)

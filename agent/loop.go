@@ -32,8 +32,8 @@ type loop struct {
 	conds   *condition.Set
 	events  *event.Ring
 	engine  *apply.Engine
-	paths   func() map[view.Source]string // of the sources of the settings in use
-	beat    func()                        // called at each turn: the loop makes progress
+	places  func() []place // of the settings in use
+	beat    func()         // called at each turn: the loop makes progress
 	beats   time.Duration
 	changed func() // called after each publication
 	// keep keeps what an apply has written; nil: nothing is kept.
@@ -362,9 +362,8 @@ func (l *loop) start(now time.Time) time.Duration {
 // takeLastGood fills in what has not reported from the last known good view.
 func (l *loop) takeLastGood(now time.Time) {
 	l.cached, l.dirty = true, true
-	paths := l.paths()
-	for _, u := range l.lastGood.Updates() {
-		if s := u.Source(); slices.Contains(l.declared, s) && l.v.Get(s) == nil && pathOf(u) == paths[s] {
+	for _, p := range l.places() {
+		if u := l.lastGood.Get(p.Source); u != nil && slices.Contains(l.declared, p.Source) && l.v.Get(p.Source) == nil && pathOf(u) == p.path {
 			l.use(l.v.With(u))
 		}
 	}

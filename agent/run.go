@@ -91,7 +91,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.loop.lastGood, damaged = lastgood.Load(a.first.StateDir) // for a start without ZooKeeper
 	a.conds.Set(condition.LastGoodDamaged, "", damaged)
 	wg.Go(func() { a.loop.run(loop) })
-	a.sup.apply(life, a.unitSpecs(cfg, a.setLoop(life, cfg)))
+	a.sup.apply(life, a.unitSpecs(cfg, a.setLoop(life, cfg)), func() {})
 	hooksDone.Go(func() { a.hooks.Run(hooks) })
 	wg.Go(func() { a.saved.run(life) })
 	if a.first.Load != nil {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 	"time"
@@ -66,13 +65,11 @@ func (a *Agent) state(snap *snapshot) string {
 }
 
 func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []show.SourceStatus {
-	paths := maps.Collect(cfg.sources())
-	list := make([]show.SourceStatus, 0, len(snap.declared))
-	for _, src := range snap.declared {
-		s := show.SourceStatus{Kind: string(src.Kind), Name: src.Name, Path: paths[src]}
-		s.Changed = snap.live[src]
+	list := []show.SourceStatus{}
+	for _, src := range cfg.places() {
+		s := show.SourceStatus{Kind: string(src.Kind), Name: src.Name, Path: src.path, Changed: snap.live[src.Source]}
 		s.Reported = !s.Changed.IsZero()
-		switch u := snap.view.Get(src).(type) {
+		switch u := snap.view.Get(src.Source).(type) {
 		case *view.Tree:
 			s.Version, s.Zxid, s.Size = u.Version(), u.Last, u.Len()
 			if tree, ok := kindConfig.of(a.sup, src.Name); ok && u.Layout == config.LayoutVersioned {

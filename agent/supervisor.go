@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"iter"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -64,8 +63,7 @@ type supervisor struct {
 	units map[string]*runningUnit
 
 	moves sync.WaitGroup // of units whose next one has not joined yet
-	hurry []func()       // end the waits of moves
-	after sync.WaitGroup // of what whenMoved calls
+	hurry func()         // ends the waits of moves; nil before the first apply
 }
 
 // runningUnit is a unit with its goroutines.
@@ -78,14 +76,15 @@ type runningUnit struct {
 
 // apply makes the set of running units the given one: units that are not
 // wanted any more, or whose configuration changed, are stopped, new ones
-// started, all others left alone. A unit that moves leaves after its next one has joined.
-func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
+// started, all others left alone. A unit that moves leaves after its next one has joined,
+// and moved is called when the last one has left.
+func (s *supervisor) apply(ctx context.Context, specs []unitSpec, moved func()) {
 	want := map[string]unitSpec{}
 	for _, spec := range specs {
 		want[spec.id()] = spec
 	}
 	s.settle()
-	previous, moved := map[string]any{}, map[string]*runningUnit{}
+	previous, moving := map[string]any{}, map[string]*runningUnit{}
 	var stopping sync.WaitGroup
 	for id, u := range s.units {
 		spec, ok := want[id]
@@ -95,7 +94,7 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 		}
 		s.remove(id)
 		if ok && u.parts.joined != nil {
-			previous[id], moved[id] = u.parts.value, u
+			previous[id], moving[id] = u.parts.value, u
 			continue
 		}
 		stopping.Go(func() { u.stop(ctx) })
@@ -106,34 +105,29 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec) {
 			s.start(ctx, spec, previous[spec.id()])
 		}
 	}
-	for id, u := range moved {
-		next, ctx := s.units[id], context.WithoutCancel(ctx)
-		wait, cancel := context.WithCancel(ctx)
-		s.hurry = append(s.hurry, cancel)
-		s.moves.Go(func() {
-			defer cancel()
+	ctx = context.WithoutCancel(ctx)
+	wait, cancel := context.WithCancel(ctx)
+	s.hurry = cancel
+	var leaving sync.WaitGroup
+	for id, u := range moving {
+		next := s.units[id]
+		leaving.Go(func() {
 			next.parts.joined(wait, u.parts.value)
 			u.stop(ctx)
 		})
 	}
+	s.moves.Go(func() {
+		leaving.Wait()
+		moved()
+	})
 }
 
 // settle ends the moves that are under way.
 func (s *supervisor) settle() {
-	for _, end := range s.hurry {
-		end()
+	if s.hurry != nil {
+		s.hurry()
 	}
 	s.moves.Wait()
-	s.after.Wait()
-	s.hurry = nil
-}
-
-// whenMoved calls fn when the moves of the last apply are over.
-func (s *supervisor) whenMoved(fn func()) {
-	s.after.Go(func() {
-		s.moves.Wait()
-		fn()
-	})
 }
 
 func (s *supervisor) start(ctx context.Context, spec unitSpec, previous any) {
@@ -325,34 +319,39 @@ func (c *Config) Parse() []*apply.Bundle {
 	return list
 }
 
+// place is a source of the settings with its znode; an election has none, since its state
+// names it.
+type place struct {
+	view.Source
+
+	path string
+}
+
 // Sources lists the sources of the settings.
 func (c *Config) Sources() []view.Source {
 	var list []view.Source
-	for s := range c.sources() {
-		list = append(list, s)
+	for _, p := range c.places() {
+		list = append(list, p.Source)
 	}
 	return list
 }
 
-// sources are the sources of the settings with their znodes; an election has none, since
-// its state names it.
-func (c *Config) sources() iter.Seq2[view.Source, string] {
-	return func(yield func(view.Source, string) bool) {
-		more := true
-		each := func(kind view.Kind, name, path string) {
-			more = more && yield(view.Source{Kind: kind, Name: name}, path)
-		}
-		for _, x := range c.Configs {
-			each(view.KindConfig, x.Name, x.Path)
-		}
-		for _, x := range c.Groups {
-			each(view.KindGroup, x.Name, x.Path)
-		}
-		for _, x := range c.GroupSets {
-			each(view.KindGroups, x.Name, x.Path)
-		}
-		for _, x := range c.Elections {
-			each(view.KindElection, x.Name, "")
-		}
+func (c *Config) places() []place {
+	var list []place
+	add := func(kind view.Kind, name, path string) {
+		list = append(list, place{view.Source{Kind: kind, Name: name}, path})
 	}
+	for _, x := range c.Configs {
+		add(view.KindConfig, x.Name, x.Path)
+	}
+	for _, x := range c.Groups {
+		add(view.KindGroup, x.Name, x.Path)
+	}
+	for _, x := range c.GroupSets {
+		add(view.KindGroups, x.Name, x.Path)
+	}
+	for _, x := range c.Elections {
+		add(view.KindElection, x.Name, "")
+	}
+	return list
 }

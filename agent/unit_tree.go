@@ -316,9 +316,10 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 		a.conds.Set(condition.SourceGone, "config "+c.Name, gone)
 		a.conds.Set(condition.SourceUnusable, "config "+c.Name, err)
 	}
-	c.Had = a.loop.lastGood != nil && slices.ContainsFunc(a.loop.lastGood.Updates(), func(u view.Update) bool {
-		return u.Source() == view.Source{Kind: view.KindConfig, Name: c.Name} && pathOf(u) == c.Path
-	})
+	if a.loop.lastGood != nil {
+		tree, ok := a.loop.lastGood.Tree(c.Name)
+		c.Had = ok && tree.Path == c.Path
+	}
 	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c), problems: map[string]error{}}
 	return unitParts{run: u.run, value: u}
 }

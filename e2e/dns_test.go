@@ -16,7 +16,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/session"
-	"github.com/zkagent/zkagent/view"
 )
 
 var dnsAddresses atomic.Int64
@@ -111,8 +110,8 @@ getent ahostsv4 api.group.zkagent | awk '{print $1}' | sort -u`, "sh", a.dir)
 		if err != nil || kept == nil {
 			return false
 		}
-		i := slices.IndexFunc(kept.Groups, func(g *view.Group) bool { return g.Name == "api" })
-		return i >= 0 && len(kept.Groups[i].Members) == 1 && kept.Groups[i].Members[0].Host == "10.0.0.1"
+		g, ok := kept.Group("api")
+		return ok && len(g.Members) == 1 && g.Members[0].Host == "10.0.0.1"
 	})
 	zk.Stop(t)
 	a.signal(t, syscall.SIGKILL)

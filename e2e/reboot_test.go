@@ -29,7 +29,7 @@ template "app" {
 	fileContains(t, file, "first")
 	eventually(t, "the view to be kept", func() bool {
 		kept, err := lastgood.Load(a.path("state"))
-		return err == nil && kept != nil && len(kept.Trees) == 1
+		return err == nil && kept != nil && len(kept.Sources()) == 1
 	})
 	a.powerOff(t, file)
 	server.Stop(t)

@@ -131,8 +131,8 @@ func savedTree(conf *agent.Config, t target) (*view.Tree, time.Time, error) {
 	if saved == nil {
 		return nil, time.Time{}, failf(exitFailed, "%s has no saved view in %s", conf.ID, conf.StateDir)
 	}
-	for _, u := range saved.Updates() {
-		if tree, ok := u.(*view.Tree); ok && tree.Path == t.path {
+	for _, src := range saved.Sources() {
+		if tree, ok := saved.Get(src).(*view.Tree); ok && tree.Path == t.path {
 			return tree, saved.Saved, nil
 		}
 	}

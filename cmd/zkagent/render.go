@@ -213,10 +213,8 @@ func renderView(ctx context.Context, g *globals, c *agent.Config, bundles []*app
 		if last == nil {
 			return v, fail(exitFailed, errors.New("the agent has saved no data"), "with a state_dir it saves data at its first render")
 		}
-		for _, u := range last.Updates() {
-			v = v.With(u)
-		}
-		return v, nil
+		last.Agent = v.Agent
+		return last.View, nil
 	}
 	list := followers(c, used(bundles))
 	if len(list) == 0 {

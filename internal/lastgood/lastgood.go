@@ -36,8 +36,15 @@ const maxFile = 1 << 30
 
 const magic = "zkagent-lastgood 1 "
 
-// View is a view that was applied, or what one changes in the view before it.
+// View is a view that was applied.
 type View struct {
+	view.View
+
+	Saved time.Time
+}
+
+// step is a line of a file: what a view changes in the one before it.
+type step struct {
 	Saved  time.Time      `json:"saved"`
 	Trees  []savedTree    `json:"trees,omitempty"`
 	Groups []*view.Group  `json:"groups,omitempty"`
@@ -51,51 +58,29 @@ type savedTree struct {
 	Gone []string          `json:"gone,omitempty"`
 }
 
-// Updates returns the view as updates.
-func (g *View) Updates() []view.Update {
-	var us []view.Update
-	for _, t := range g.Trees {
-		us = append(us, view.NewTree(t.Tree, view.KeysOf(t.Keys)))
-	}
-	for _, x := range g.Groups {
-		us = append(us, x)
-	}
-	for _, x := range g.Sets {
-		us = append(us, x)
-	}
-	return us
-}
-
-// add takes in what the next view changes.
-func (g *View) add(step *View) {
-	g.Saved = step.Saved
-	for _, t := range step.Trees {
-		old := g.tree(t.Tree.Name)
-		old.Tree = t.Tree
-		for _, key := range t.Gone {
-			delete(old.Keys, key)
+// after is the view after the step.
+func (p *step) after(v view.View) view.View {
+	for _, t := range p.Trees {
+		var keys *view.Keys
+		if old, ok := v.Tree(t.Tree.Name); ok {
+			keys = old.Keys()
 		}
-		maps.Copy(old.Keys, t.Keys)
+		edit := keys.Edit()
+		for _, path := range t.Gone {
+			edit.Delete(path)
+		}
+		for _, path := range slices.Sorted(maps.Keys(t.Keys)) {
+			edit.Set(path, view.Key{Value: t.Keys[path]})
+		}
+		v = v.With(view.NewTree(t.Tree, edit.Done()))
 	}
-	for _, x := range step.Groups {
-		g.Groups = append(slices.DeleteFunc(g.Groups, func(old *view.Group) bool { return old.Name == x.Name }), x)
+	for _, x := range p.Groups {
+		v = v.With(x)
 	}
-	for _, x := range step.Sets {
-		g.Sets = append(slices.DeleteFunc(g.Sets, func(old *view.Groups) bool { return old.Name == x.Name }), x)
+	for _, x := range p.Sets {
+		v = v.With(x)
 	}
-}
-
-// tree returns the tree of a name, an empty one if there is none.
-func (g *View) tree(name string) *savedTree {
-	i := slices.IndexFunc(g.Trees, func(t savedTree) bool { return t.Tree.Name == name })
-	if i < 0 {
-		i = len(g.Trees)
-		g.Trees = append(g.Trees, savedTree{})
-	}
-	if t := &g.Trees[i]; t.Keys == nil {
-		t.Keys = map[string][]byte{}
-	}
-	return &g.Trees[i]
+	return v
 }
 
 // Keeper keeps the views of one process. It is not safe for concurrent use.
@@ -120,8 +105,8 @@ func (k *Keeper) Save(v view.View) error {
 	if k.stateDir == "" {
 		return nil
 	}
-	if step := changes(k.last, v, k.room); step != nil {
-		line, err := seal(step)
+	if p := changes(k.last, v, k.room); p != nil {
+		line, err := seal(p)
 		if err != nil {
 			return err
 		}
@@ -162,8 +147,8 @@ func (k *Keeper) whole(v view.View) error {
 // changes returns what v changes in a view with the same sources; all of v when that
 // view is empty. nil: the sources differ, or it would be more than limit bytes. A
 // negative limit is none.
-func changes(from, v view.View, limit int64) *View {
-	g := &View{Saved: time.Now().UTC()}
+func changes(from, v view.View, limit int64) *step {
+	p := &step{Saved: time.Now().UTC()}
 	size := int64(0)
 	was, all := keptSources(from), keptSources(v)
 	if len(was) > 0 && !slices.Equal(was, all) || len(was) == 0 && limit >= 0 {
@@ -194,17 +179,17 @@ func changes(from, v view.View, limit int64) *View {
 					t.Keys[path] = now.Value
 				}
 			})
-			g.Trees = append(g.Trees, t)
+			p.Trees = append(p.Trees, t)
 		case *view.Group:
-			g.Groups = append(g.Groups, u)
+			p.Groups = append(p.Groups, u)
 		case *view.Groups:
-			g.Sets = append(g.Sets, u)
+			p.Sets = append(p.Sets, u)
 		}
 	}
 	if limit >= 0 && size > limit {
 		return nil
 	}
-	return g
+	return p
 }
 
 // keptSources lists the sources of a view that are kept, in order.
@@ -212,10 +197,10 @@ func keptSources(v view.View) []view.Source {
 	return slices.DeleteFunc(v.Sources(), func(s view.Source) bool { return s.Kind == view.KindElection })
 }
 
-// seal returns the line of a view or of changes. The first line of a file and the
-// later ones look alike: magic, checksum, line feed, JSON, line feed.
-func seal(g *View) ([]byte, error) {
-	body, err := json.Marshal(g)
+// seal returns the line of a step. The first line of a file and the later ones look
+// alike: magic, checksum, line feed, JSON, line feed.
+func seal(p *step) ([]byte, error) {
+	body, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
@@ -250,31 +235,25 @@ func Load(stateDir string) (*View, error) {
 			errs = append(errs, err)
 			continue
 		}
-		g, err := Decode(data)
-		if err == nil {
-			return g, nil
+		p, rest, err := openSealed(data)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", filepath.Base(name), err))
+			continue
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", filepath.Base(name), err))
+		// Steps that are not whole, as a power loss leaves them, and what follows them, do
+		// not count.
+		g := &View{}
+		for ; err == nil; p, rest, err = openSealed(rest) {
+			g.View, g.Saved = p.after(g.View), p.Saved
+		}
+		return g, nil
 	}
 	return nil, errors.Join(errs...)
 }
 
-// Decode reads a file. Changes that are not whole, as a power loss leaves them, and
-// what follows them, do not count.
-func Decode(data []byte) (*View, error) {
-	g, rest, err := openSealed(data)
-	if err != nil {
-		return nil, err
-	}
-	for step, rest, err := openSealed(rest); err == nil; step, rest, err = openSealed(rest) {
-		g.add(step)
-	}
-	return g, nil
-}
-
-// openSealed reads the first view of data; it checks the sum before it believes a byte. It
+// openSealed reads the first step of data; it checks the sum before it believes a byte. It
 // returns what follows.
-func openSealed(data []byte) (*View, []byte, error) {
+func openSealed(data []byte) (*step, []byte, error) {
 	head, rest, ok := bytes.Cut(data, []byte("\n"))
 	want, found := strings.CutPrefix(string(head), magic)
 	if !ok || !found {
@@ -284,9 +263,9 @@ func openSealed(data []byte) (*View, []byte, error) {
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != want {
 		return nil, nil, errors.New("checksum does not match")
 	}
-	g := new(View)
-	if err := json.Unmarshal(body, g); err != nil {
+	p := new(step)
+	if err := json.Unmarshal(body, p); err != nil {
 		return nil, nil, err
 	}
-	return g, rest, nil
+	return p, rest, nil
 }

@@ -34,13 +34,11 @@ func (w *world) view() view.View {
 	return v
 }
 
-// after is v with the states of g, sharing nothing.
-func after(g *View) view.View {
-	v := view.View{}
-	for _, u := range g.Updates() {
-		v = v.With(u)
-	}
-	return v
+// key is the value of a key of the config web.
+func key(g *View, path string) string {
+	tree, _ := g.Tree("web")
+	k, _ := tree.Get(path)
+	return string(k.Value)
 }
 
 // same reports whether two views hold the same, but for who leads.
@@ -98,7 +96,7 @@ func TestKeeper_Seeds(t *testing.T) {
 					t.Fatal(err)
 				}
 				past = append(past, v)
-				if got := after(load(t, state)); !same(got, v) {
+				if got := load(t, state).View; !same(got, v) {
 					t.Fatalf("turn %d: got %+v, want %+v", w.turn, got, v)
 				}
 				switch r.IntN(8) {
@@ -108,7 +106,7 @@ func TestKeeper_Seeds(t *testing.T) {
 					if !damage(t, r, Files(state)[0]) {
 						k = NewKeeper(state)
 					}
-					got := after(load(t, state))
+					got := load(t, state).View
 					if !wasKept(past, got) {
 						t.Fatalf("turn %d: after damage %+v, which was never kept", w.turn, got)
 					}
@@ -198,8 +196,9 @@ func TestKeeper_BytesOfAChange(t *testing.T) { //nolint:paralleltest // it count
 	if n := len(Files(state)); largest > first+max(first, changesAtLeast) || n < 2 || n > filesKept {
 		t.Errorf("%d files, the largest of %d bytes; a view has %d", n, largest, first)
 	}
-	if g := load(t, state); string(g.Trees[0].Keys["key-00500"]) != "300" || g.Trees[0].Tree.Generation != 300 || len(g.Trees[0].Keys) != 1000 {
-		t.Errorf("read version %d with %d keys", g.Trees[0].Tree.Generation, len(g.Trees[0].Keys))
+	g := load(t, state)
+	if tree, _ := g.Tree("web"); key(g, "key-00500") != "300" || tree.Generation != 300 || tree.Len() != 1000 {
+		t.Errorf("read version %d with %d keys", tree.Generation, tree.Len())
 	}
 	allocs := testing.AllocsPerRun(5, func() { save(2000) })
 	if allocs > 100 {
@@ -225,7 +224,7 @@ func TestLoad_PassesOverDamage(t *testing.T) {
 	if len(names) != filesKept || filepath.Base(names[0]) != "view-000000007" {
 		t.Fatalf("got %q", names)
 	}
-	newest := func() string { return string(load(t, state).Trees[0].Keys["n"]) }
+	newest := func() string { return key(load(t, state), "n") }
 	if got := newest(); got != "6" {
 		t.Errorf("got %s, want 6", got)
 	}
