@@ -50,12 +50,9 @@ below ` + electionsRoot + `.`,
 			case len(names) != 1:
 				return usagef("elect takes one name")
 			case o.list && len(command) == 0:
-				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+				return listStanding(c.Context(), g, func(conf *agent.Config) (string, error) {
 					path, _, err := electionOf(conf, names[0], o.dialect)
-					if err != nil {
-						return err
-					}
-					return listStanding(ctx, &g.Console, s, path, false)
+					return path, err
 				})
 			case o.id != "" && o.describe != "":
 				return usagef("--id and --describe exclude each other")

@@ -58,6 +58,15 @@ znode of a group.`,
 	return c
 }
 
+// latest puts v into a channel of size 1, in place of a value that nobody has taken.
+func latest[T any](c chan T, v T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- v
+}
+
 // followHAProxy follows the group, over sessions, and applies its members.
 func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOptions) error {
 	zk, conf, err := g.zkConfig()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -54,7 +53,7 @@ holds and who waits.`,
 			names, command := commandAfter(args, c.ArgsLenAtDash())
 			switch {
 			case len(names) == 1 && o.list && len(command) == 0:
-				return lockList(c.Context(), g, names[0], o)
+				return listStanding(c.Context(), g, func(*agent.Config) (string, error) { return pathOf(locksRoot, names[0]) })
 			case len(names) != 1 || len(command) == 0:
 				return usagef("lock takes a name, \"--\" and a command")
 			case o.list:
@@ -79,21 +78,6 @@ holds and who waits.`,
 	f.StringVar(&o.describe, "describe", "", "a text for --list after host:pid, such as the purpose of the command (default: none)")
 	f.DurationVar(&o.killAfter, "kill-after", killAfter, "how long the command may take to end after TERM before it gets KILL")
 	return c
-}
-
-func lockList(ctx context.Context, g *globals, name string, o lockOptions) error {
-	path, err := pathOf(locksRoot, name)
-	if err != nil {
-		return err
-	}
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-		names, _, err := s.Children(ctx, path)
-		if err != nil && !errors.Is(err, session.ErrNoNode) {
-			return err
-		}
-		permits := o.permits > 0 || slices.Contains(names, "leases")
-		return listStanding(ctx, &g.Console, s, path, permits)
-	})
 }
 
 func runLock(ctx context.Context, g *globals, name string, command []string, o lockOptions) error {
@@ -130,7 +114,7 @@ func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Se
 	defer later(time.Second, func() { console.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })()
 	h, err := o.acquire(wait, s, path)
 	hint := func() string {
-		return cmp.Or(holders(ctx, s, path, o.permits > 0), "\"zkagent lock --list "+path+"\" shows who is in line")
+		return cmp.Or(holders(ctx, s, path), "\"zkagent lock --list "+path+"\" shows who is in line")
 	}
 	switch {
 	case err == nil:

@@ -140,7 +140,7 @@ func groupFollowers(conf *agent.Config, args []string, format string) ([]followe
 		}
 		c.Groups = append(c.Groups, raw(registry.GroupConfig{Name: args[0], Path: args[0]}, format))
 	}
-	list := followers(&c, func(view.Source) bool { return true })
+	list := followers(&c, allSources)
 	if len(list) == 0 {
 		return nil, fail(exitUsage, errors.New("no group named, and the settings have none"), "name one, as in \"zkagent members /services/web\"")
 	}

@@ -52,6 +52,8 @@ func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 	return list
 }
 
+func allSources(view.Source) bool { return true }
+
 // readable returns an error when an ACL closes one of the sources. A follower would
 // wait until the ACL changes, as an agent does.
 func readable(ctx context.Context, s *session.Session, list []follower) error {
@@ -101,16 +103,18 @@ func followSources(ctx context.Context, s *session.Session, list []follower, fn 
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	updates := make(chan view.Update)
+	enough := errors.New("enough")
+	var mu sync.Mutex // held while fn runs
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel(nil)
 	for _, f := range list {
 		wg.Go(func() {
 			err := f.run(ctx, s, func(u view.Update) {
-				select {
-				case updates <- u:
-				case <-ctx.Done():
+				mu.Lock()
+				defer mu.Unlock()
+				if ctx.Err() == nil && !fn(u) {
+					cancel(enough)
 				}
 			})
 			if err != nil && ctx.Err() == nil {
@@ -118,18 +122,15 @@ func followSources(ctx context.Context, s *session.Session, list []follower, fn 
 			}
 		})
 	}
-	for {
-		select {
-		case u := <-updates:
-			if !fn(u) {
-				return nil
-			}
-		case <-s.Done():
-			return context.Cause(s.Context())
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	select {
+	case <-s.Done():
+		return context.Cause(s.Context())
+	case <-ctx.Done():
 	}
+	if err := context.Cause(ctx); !errors.Is(err, enough) {
+		return err
+	}
+	return nil
 }
 
 // missingHints returns hints for the sources that have not reported.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,10 +148,10 @@ func (g *globals) checkChroot(ctx context.Context, s *session.Session, c session
 }
 
 // holders names the holders, for the hint of a command that did not get the hold.
-func holders(ctx context.Context, s *session.Session, path string, permits bool) string {
+func holders(ctx context.Context, s *session.Session, path string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	list, err := standing(ctx, s, path, permits)
+	list, err := standing(ctx, s, path)
 	if err != nil {
 		return ""
 	}
@@ -167,8 +168,9 @@ func holders(ctx context.Context, s *session.Session, path string, permits bool)
 }
 
 // standing lists who holds and who waits, of a lock, an election or a semaphore.
-func standing(ctx context.Context, s *session.Session, path string, permits bool) ([]recipe.Contender, error) {
-	if !permits {
+func standing(ctx context.Context, s *session.Session, path string) ([]recipe.Contender, error) {
+	names, _, err := s.Children(ctx, path)
+	if err != nil || !slices.Contains(names, "leases") {
 		return recipe.Contenders(ctx, s, path)
 	}
 	list, err := recipe.NewSemaphore(s, recipe.SemaphoreConfig{Path: path}).Participants(ctx)
@@ -182,8 +184,17 @@ func standing(ctx context.Context, s *session.Session, path string, permits bool
 	return append(list, wait...), err
 }
 
-func listStanding(ctx context.Context, console *term.Console, s *session.Session, name string, permits bool) error {
-	list, err := standing(ctx, s, name, permits)
+// listStanding prints the standing at the path that the settings and a name mean.
+func listStanding(ctx context.Context, g *globals, path func(*agent.Config) (string, error)) error {
+	var name string
+	var list []recipe.Contender
+	err := g.withSession(ctx, func(ctx context.Context, s *session.Session, conf *agent.Config) error {
+		var err error
+		if name, err = path(conf); err == nil {
+			list, err = standing(ctx, s, name)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -203,14 +214,14 @@ func listStanding(ctx context.Context, console *term.Console, s *session.Session
 			state = "holds"
 		}
 		rows = append(rows, row{state, string(c.Data), c.Since.UTC(), c.Czxid, c.Path, c.Owner == 0, c.Shared})
-		if c.Owner == 0 && !console.IsJSON() {
-			console.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", c.Path, c.Path)
+		if c.Owner == 0 && !g.IsJSON() {
+			g.Warnf("%s belongs to no session and never leaves by itself: delete it with \"zkagent zk rm %s\"", c.Path, c.Path)
 		}
 	}
-	if len(rows) == 0 && !console.IsJSON() {
-		console.Say("%s has no holder, and nobody waits", name)
+	if len(rows) == 0 && !g.IsJSON() {
+		g.Say("%s has no holder, and nobody waits", name)
 	}
-	return term.PrintRows(console, "contenders", rows, []string{"STATE", "WHO", "SINCE", "ZNODE"}, func(r row) []string {
+	return term.PrintRows(&g.Console, "contenders", rows, []string{"STATE", "WHO", "SINCE", "ZNODE"}, func(r row) []string {
 		return []string{r.State, r.Who, r.Since.Local().Format(time.DateTime), r.Znode}
 	})
 }

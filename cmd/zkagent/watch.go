@@ -188,47 +188,16 @@ func watchGroup(ctx context.Context, console *term.Console, s *session.Session, 
 	if err != nil {
 		return err
 	}
-	if err := readable(ctx, s, []follower{{source: view.Source{Kind: view.KindGroup, Name: name}, path: c.Path}}); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	states := make(chan *view.Group, 1)
-	done := make(chan error, 1)
-	go func() {
-		defer close(done)
-		done <- registry.NewGroup(c).Run(ctx, s, func(u *view.Group) { latest(states, u) })
-	}()
-	err = eachState(ctx, console, states, done, command, o)
-	cancel()
-	for range done { // until the follower has ended
-	}
-	return err
-}
-
-// latest puts v into a channel of size 1, in place of a value that nobody has taken.
-func latest[T any](c chan T, v T) {
-	select {
-	case <-c:
-	default:
-	}
-	c <- v
-}
-
-func eachState(ctx context.Context, console *term.Console, states <-chan *view.Group, done <-chan error, command []string, o watchOptions) error {
-	for seen := 0; !o.once || seen < 2; seen++ {
-		select {
-		case grp := <-states:
-			if seen == 0 && o.changesOnly {
-				continue
-			}
-			if err := groupChanged(ctx, console, grp, command); err != nil {
-				return err
-			}
-		case err := <-done:
-			return cmp.Or(err, context.Cause(ctx))
+	seen := 0
+	var failed error
+	err = followSources(ctx, s, followers(&agent.Config{Groups: []registry.GroupConfig{c}}, allSources), func(u view.Update) bool {
+		if grp, ok := u.(*view.Group); ok && (seen > 0 || !o.changesOnly) {
+			failed = groupChanged(ctx, console, grp, command)
 		}
-	}
-	return nil
+		seen++
+		return failed == nil && (!o.once || seen < 2)
+	})
+	return cmp.Or(failed, err)
 }
 
 func groupChanged(ctx context.Context, console *term.Console, grp *view.Group, command []string) error {
