@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -131,39 +133,33 @@ func explain(err error, t target) error {
 }
 
 type publishFlags struct {
-	message string
+	publish fleet.PublishConfig // as the flags say
 	check   int64
-	force   bool
-	finish  bool
-	noDelta bool
-	layout  string
 	schema  string
 }
 
 func (p *publishFlags) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVarP(&p.message, "message", "m", "", "why you publish; the history and audit show it (default: no reason)")
+	f.StringVarP(&p.publish.Message, "message", "m", "", "why you publish; the history and audit show it (default: no reason)")
 	f.Int64Var(&p.check, "check-version", 0, "publish only if this version is in use, so that you undo nobody's change; otherwise exit with 75 (default: any version)")
-	f.BoolVar(&p.force, "force", false, "publish although the tree grows or shrinks more than fivefold")
-	f.BoolVar(&p.finish, "finish", false, "replace an unfinished publish of a flat tree; by default it is refused")
-	f.StringVar(&p.layout, "layout", config.LayoutAuto, "auto, flat or versioned; auto keeps the layout of an existing tree, and creates a new one as versioned")
-	f.BoolVar(&p.noDelta, "no-delta", false, "omit diffs; agents read full contents from publisher-only paths")
+	f.BoolVar(&p.publish.Force, "force", false, "publish although the tree grows or shrinks more than fivefold")
+	f.BoolVar(&p.publish.Finish, "finish", false, "replace an unfinished publish of a flat tree; by default it is refused")
+	f.StringVar(&p.publish.Layout, "layout", config.LayoutAuto, "auto, flat or versioned; auto keeps the layout of an existing tree, and creates a new one as versioned")
+	f.BoolVar(&p.publish.NoDelta, "no-delta", false, "omit diffs; agents read full contents from publisher-only paths")
 	f.StringVar(&p.schema, "schema", "", "JSON Schema file that the tree must satisfy (default: the key .schema.json of the tree, if it has one)")
 }
 
 // config makes the publisher's configuration.
 func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (fleet.PublishConfig, error) {
-	cfg := fleet.PublishConfig{Path: t.path, Layout: p.layout, Message: p.message, Force: p.force, Finish: p.finish, NoDelta: p.noDelta, Logger: g.logger()}
-	switch p.layout {
-	case config.LayoutAuto, config.LayoutFlat, config.LayoutVersioned:
-	default:
-		return cfg, usagef("--layout %q is not one of auto, flat, versioned", p.layout)
-	}
-	if p.layout == config.LayoutAuto && (t.layout == config.LayoutFlat || t.layout == config.LayoutVersioned) {
-		cfg.Layout = t.layout
-	}
-	if t.layout == config.LayoutPlain {
-		return cfg, fail(exitFailed, fmt.Errorf("config %s has the layout plain: other tools write it", t.name))
+	cfg := p.publish
+	cfg.Path, cfg.Logger = t.path, g.logger()
+	switch {
+	case !slices.Contains([]string{config.LayoutAuto, config.LayoutFlat, config.LayoutVersioned}, cfg.Layout):
+		return cfg, usagef("--layout %q is not one of auto, flat, versioned", cfg.Layout)
+	case t.layout == config.LayoutPlain:
+		return cfg, failf(exitFailed, "config %s has the layout plain: other tools write it", t.name)
+	case cfg.Layout == config.LayoutAuto:
+		cfg.Layout = cmp.Or(t.layout, cfg.Layout)
 	}
 	if c.Flags().Changed("check-version") {
 		cfg.Check = &p.check

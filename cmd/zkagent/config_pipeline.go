@@ -26,31 +26,29 @@ import (
 type pipeline struct {
 	publishFlags
 
-	roll      strategyFlags
-	emergency bool
-	replace   bool
+	roll strategyFlags
 }
 
 func (p *pipeline) add(c *cobra.Command) {
 	p.publishFlags.add(c)
 	f := c.Flags()
 	f.BoolVar(&p.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time; by default all hosts change at once")
-	f.BoolVar(&p.emergency, "emergency", false, "publish although a rollout is open, to all hosts at once; asks for the config's name unless --yes")
-	f.BoolVar(&p.replace, "replace", false, "with --rollout: take the place of a rollout that has halted")
+	f.BoolVar(&p.publish.Emergency, "emergency", false, "publish although a rollout is open, to all hosts at once; asks for the config's name unless --yes")
+	f.BoolVar(&p.roll.how.Replace, "replace", false, "with --rollout: take the place of a rollout that has halted")
 	p.roll.add(f)
 }
 
 // run is that of publishFlags, with the rollout that the tree in use asks for. It rejects
 // flags that do not go together.
 func (p *pipeline) run(g *globals, c *cobra.Command, name string, fn func(context.Context, *session.Session, target, fleet.PublishConfig) error) error {
-	if p.emergency && p.roll.rollout || p.replace && !p.roll.rollout {
+	if p.publish.Emergency && p.roll.rollout || p.roll.how.Replace && !p.roll.rollout {
 		return usagef("use --emergency without --rollout, and --replace with it")
 	}
 	if err := p.roll.check(c); err != nil {
 		return err
 	}
 	return p.publishFlags.run(g, c, name, func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
-		if !p.emergency {
+		if !cfg.Emergency {
 			if err := p.roll.fill(ctx, s, c, t); err != nil {
 				return err
 			}
@@ -153,8 +151,8 @@ func (r *strategyFlags) check(c *cobra.Command) error {
 
 // refusePipeline rejects early what sendPipeline would reject later.
 func refusePipeline(ctx context.Context, s *session.Session, t target, p *pipeline) error {
-	err := fleet.CheckPublish(ctx, s, t.path, p.replace)
-	if p.emergency && errors.Is(err, fleet.ErrOpen) {
+	err := fleet.CheckPublish(ctx, s, t.path, p.roll.how.Replace)
+	if p.publish.Emergency && errors.Is(err, fleet.ErrOpen) {
 		return nil // sendPipeline asks for the config's name
 	}
 	return explainRollout(ctx, s, t, err)
@@ -170,16 +168,15 @@ func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target,
 		if err != nil {
 			return err
 		}
-		how.Replace, cfg.Author = p.replace, userName()
+		cfg.Author = userName()
 		proposed, err := fleet.PublishByRollout(ctx, s, cfg, how)
 		return afterProposal(ctx, g, s, t, &p.roll, proposed, err)
 	}
-	if p.emergency {
+	if cfg.Emergency {
 		if err := confirmName(ctx, g, s, t); err != nil {
 			return err
 		}
 	}
-	cfg.Emergency = p.emergency
 	r, err := fleet.Publish(ctx, s, cfg)
 	if err != nil {
 		return explainRollout(ctx, s, t, err)
@@ -252,61 +249,39 @@ func afterProposal(ctx context.Context, g *globals, s *session.Session, t target
 
 // strategyFlags say how a version reaches the hosts.
 type strategyFlags struct {
-	rollout     bool
-	parallel    string
-	canary      string
-	bake        time.Duration
-	pause       time.Duration
-	maxFailures int
-	voteTimeout time.Duration
-	absent      string
-	grace       time.Duration
-	gate        string
-	detach      bool
-	changed     []string // flags that were given, as words
+	rollout bool
+	how     fleet.RolloutConfig // as the flags say, but for the canaries
+	canary  string
+	detach  bool
 }
 
 func (r *strategyFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&r.parallel, "parallel", "10%", "how many hosts change at a time: a number, or a share of the subscribers")
+	s := &r.how.Strategy
+	f.StringVar(&r.how.Parallel, "parallel", "10%", "how many hosts change at a time: a number, or a share of the subscribers")
 	f.StringVar(&r.canary, "canary", "", "hosts that go first: a number, or their ids separated by commas (default 1 with more than one host)")
-	f.DurationVar(&r.bake, "bake", fleet.DefaultBake, "how long to watch the canaries before the other hosts change")
-	f.DurationVar(&r.pause, "pause", 0, "how long to wait after each host, so that you can notice a fault (default: not at all)")
-	f.IntVar(&r.maxFailures, "max-failures", 1, "halt when this many hosts have failed; 1 halts at the first")
-	f.DurationVar(&r.voteTimeout, "vote-timeout", fleet.DefaultVoteTimeout, "how long to wait for the votes of all hosts")
-	f.StringVar(&r.absent, "absent", fleet.AbsentAbort, "effect of a missing vote: abort refuses the version, skip continues without the host")
-	f.DurationVar(&r.grace, "grace", fleet.DefaultGrace, "halt when a host that has started is disconnected for longer than this")
-	f.StringVar(&r.gate, "gate", "", "path of a group; the rollout pauses while the group has lost more than one member (default: no group)")
+	f.DurationVar((*time.Duration)(&s.Bake), "bake", fleet.DefaultBake, "how long to watch the canaries before the other hosts change")
+	f.DurationVar((*time.Duration)(&s.Pause), "pause", 0, "how long to wait after each host, so that you can notice a fault (default: not at all)")
+	f.IntVar(&s.MaxFailures, "max-failures", 1, "halt when this many hosts have failed; 1 halts at the first")
+	f.DurationVar((*time.Duration)(&s.VoteTimeout), "vote-timeout", fleet.DefaultVoteTimeout, "how long to wait for the votes of all hosts")
+	f.StringVar(&s.Absent, "absent", fleet.AbsentAbort, "effect of a missing vote: abort refuses the version, skip continues without the host")
+	f.DurationVar((*time.Duration)(&s.Grace), "grace", fleet.DefaultGrace, "halt when a host that has started is disconnected for longer than this")
+	f.StringVar(&s.Gate, "gate", "", "path of a group; the rollout pauses while the group has lost more than one member (default: no group)")
 	f.BoolVar(&r.detach, "detach", false, "propose the version and exit; \"zkagent rollout watch NAME\" shows the progress, as this command does by default")
 }
 
 func (r *strategyFlags) rolloutConfig() (fleet.RolloutConfig, error) {
-	s := fleet.Strategy{
-		Bake: fleet.Duration(r.bake), Pause: fleet.Duration(r.pause), MaxFailures: r.maxFailures, Canary: fleet.CanaryDefault,
-		VoteTimeout: fleet.Duration(r.voteTimeout), Absent: r.absent, Grace: fleet.Duration(r.grace), Gate: r.gate,
-	}
+	how := r.how
+	how.Strategy.Canary = fleet.CanaryDefault
 	switch n, err := strconv.Atoi(r.canary); {
 	case r.canary == "":
 	case err == nil && n >= 0:
-		s.Canary = n
+		how.Strategy.Canary = n
 	case err == nil:
-		return fleet.RolloutConfig{}, usagef("--canary must not be negative")
+		return how, usagef("--canary must not be negative")
 	default:
-		s.Order = strings.Split(r.canary, ",")
+		how.Strategy.Order = strings.Split(r.canary, ",")
 	}
-	how := fleet.RolloutConfig{Strategy: s, Parallel: r.parallel}
 	return how, fail(exitUsage, how.Check())
-}
-
-// rolloutPlan are the flags of a plan: any of a strategy means a rollout.
-func rolloutPlan(c *cobra.Command, roll *strategyFlags) *strategyFlags {
-	roll.changed = nil
-	c.Flags().Visit(func(f *pflag.Flag) {
-		if strategyFlag(f.Name) {
-			roll.rollout = true
-			roll.changed = append(roll.changed, "--"+f.Name, term.ShellWord(f.Value.String()))
-		}
-	})
-	return roll
 }
 
 // strategyFlag reports whether the name is that of a flag of a strategy.
@@ -314,14 +289,6 @@ func strategyFlag(name string) bool {
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	(&strategyFlags{}).add(set)
 	return set.Lookup(name) != nil && name != "detach"
-}
-
-// repeat are the flags that a guarded publish takes over from its plan.
-func (r *strategyFlags) repeat() []string {
-	if !r.rollout {
-		return nil
-	}
-	return append([]string{"--rollout"}, r.changed...)
 }
 
 // describe says what a strategy does to so many hosts.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
@@ -18,13 +20,13 @@ import (
 // planned is a plan with its command-line context.
 type planned struct {
 	*fleet.Plan
-	dir     string
-	flags   publishFlags
-	roll    *strategyFlags
-	rollout string // the open one; empty: none
-	brings  string // the versions in use and being rolled out; empty: no rollout is open
-	cfg     fleet.PublishConfig
-	fleet   *fleet.Answers // what the hosts say; nil: they were not asked
+	dir           string
+	roll          *strategyFlags
+	own, strategy []string // flags of the plan that a guarded publish takes over
+	rollout       string   // the open one; empty: none
+	brings        string   // the versions in use and being rolled out; empty: no rollout is open
+	cfg           fleet.PublishConfig
+	fleet         *fleet.Answers // what the hosts say; nil: they were not asked
 }
 
 func newConfigPlanCommand(g *globals) *cobra.Command {
@@ -47,7 +49,8 @@ the plan.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, name := sourceAndTarget(args)
-			if err := rolloutPlan(c, &roll).check(c); err != nil {
+			own, strategy := takenOver(c, &roll)
+			if err := roll.check(c); err != nil {
 				return err
 			}
 			differs := false
@@ -59,7 +62,7 @@ the plan.`,
 				if err != nil {
 					return err
 				}
-				plan.roll = &roll
+				plan.roll, plan.own, plan.strategy = &roll, own, strategy
 				if err := roll.fill(ctx, s, c, t); err != nil {
 					return err
 				}
@@ -70,7 +73,7 @@ the plan.`,
 				}
 				if ask && differs && plan.Refused == nil {
 					g.Say("%s: asking %s", t.name, term.Count(len(plan.Subscribers), "agent"))
-					if plan.fleet, err = dryRun(ctx, s, t, plan.cfg, roll.voteTimeout); err != nil {
+					if plan.fleet, err = dryRun(ctx, s, t, plan.cfg, time.Duration(roll.how.Strategy.VoteTimeout)); err != nil {
 						return err
 					}
 					plan.Next = plan.fleet.Version + 1 // the dry run has used up its own
@@ -131,7 +134,7 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 	if err != nil {
 		return nil, err
 	}
-	return &planned{Plan: plan, dir: dir, flags: p, rollout: open, brings: brings, cfg: cfg}, nil
+	return &planned{Plan: plan, dir: dir, rollout: open, brings: brings, cfg: cfg}, nil
 }
 
 type planJSON struct {
@@ -238,9 +241,35 @@ func (p *planned) next() string {
 // command returns the shell command that publishes exactly this plan.
 func (p *planned) command(g *globals, t target) string {
 	words := []string{"zkagent", "config", "publish", term.ShellWord(p.dir), term.ShellWord(t.name), "--check-version", strconv.FormatInt(p.From, 10)}
-	words = append(words, p.flags.repeat()...)
-	words = append(words, p.roll.repeat()...)
+	words = append(words, p.own...)
+	if p.roll.rollout {
+		words = append(append(words, "--rollout"), p.strategy...)
+	}
 	return strings.Join(append(words, g.whereWords()...), " ")
+}
+
+// takenOver are the flags that a guarded publish takes over from its plan. Any flag of a
+// strategy means a rollout.
+func takenOver(c *cobra.Command, roll *strategyFlags) ([]string, []string) {
+	var own, strategy []string
+	for _, name := range []string{"layout", "force", "finish", "no-delta", "schema", "message"} {
+		switch f := c.Flags().Lookup(name); {
+		case !f.Changed, f.Value.Type() == "bool" && f.Value.String() == "false":
+		case f.Value.Type() == "bool":
+			own = append(own, "--"+name)
+		case name == "message":
+			own = append(own, "-m", term.ShellWord(f.Value.String()))
+		default:
+			own = append(own, "--"+name, term.ShellWord(f.Value.String()))
+		}
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if strategyFlag(f.Name) {
+			roll.rollout = true
+			strategy = append(strategy, "--"+f.Name, term.ShellWord(f.Value.String()))
+		}
+	})
+	return own, strategy
 }
 
 // whereWords repeats the flags that say which ensemble and which settings.
@@ -253,30 +282,6 @@ func (g *globals) whereWords() []string {
 		if f.value != "" {
 			words = append(words, f.name, term.ShellWord(f.value))
 		}
-	}
-	return words
-}
-
-// repeat are the flags that a guarded publish takes over from its plan.
-func (p publishFlags) repeat() []string {
-	var words []string
-	if p.layout != config.LayoutAuto {
-		words = append(words, "--layout", p.layout)
-	}
-	if p.force {
-		words = append(words, "--force")
-	}
-	if p.finish {
-		words = append(words, "--finish")
-	}
-	if p.noDelta {
-		words = append(words, "--no-delta")
-	}
-	if p.schema != "" {
-		words = append(words, "--schema", term.ShellWord(p.schema))
-	}
-	if p.message != "" {
-		words = append(words, "-m", term.ShellWord(p.message))
 	}
 	return words
 }
