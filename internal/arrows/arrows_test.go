@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"internal/peers":           {"session"},
 	"internal/systemd":         {},
 	"internal/proc":            {},
-	"internal/dns":             {"view"},
+	"internal/dns":             {"view", "internal/pace"},
 	"internal/haproxy":         {"view"},
 	"internal/term":            {},
 	"internal/memzk":           {"internal/jute"},

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // listenAgain is the pause before another try to open a listener.
@@ -31,12 +33,7 @@ type Keeper struct {
 func NewKeeper() *Keeper { return &Keeper{changed: make(chan struct{}, 1)} }
 
 // Changed says that the settings may want another listener. It does not wait.
-func (k *Keeper) Changed() {
-	select {
-	case k.changed <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) Changed() { pace.Notify(k.changed) }
 
 // Addr returns the address of the listener; empty: no listener.
 func (k *Keeper) Addr() string {
@@ -83,11 +80,6 @@ func (k *Keeper) serve(ctx context.Context, cfg *Config) {
 			return
 		}
 		k.Failed(cfg.Listen, err)
-		timer := time.NewTimer(listenAgain)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		pace.Sleep(ctx, listenAgain)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
@@ -23,32 +22,10 @@ const (
 	valueShown   = 200
 	diffsShown   = 100
 	diffMaxBytes = 4 << 20 // of a version whose values are read
-	viewsKept    = 32
 )
 
 // withheld stands where the page has a text that not everybody may read.
 const withheld = "withheld: `show_output = true` in the block `http` shows them here"
-
-// keyed keeps readings of ZooKeeper by name, as cached keeps one. It is safe for
-// concurrent use.
-type keyed[T any] struct {
-	mu   sync.Mutex // mu guards kept.
-	kept map[string]*cached[T]
-}
-
-func (k *keyed[T]) get(ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
-	k.mu.Lock()
-	c := k.kept[name]
-	if c == nil {
-		if len(k.kept) >= viewsKept || k.kept == nil {
-			k.kept = map[string]*cached[T]{}
-		}
-		c = &cached[T]{}
-		k.kept[name] = c
-	}
-	k.mu.Unlock()
-	return c.get(ctx, read)
-}
 
 type configView struct {
 	treeView
@@ -93,7 +70,8 @@ func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {
 	values := s.public().all
 	s.servePage(w, pageSection{r.URL.EscapedPath(), "Config " + name, "config"}, func(*show.Status) any {
 		key := fmt.Sprint(name, "\x00", list[i].Version, "\x00", from, to, values)
-		v, err := s.configs.get(r.Context(), key, func(ctx context.Context) (configView, error) {
+		one, _ := s.configs.get(key, nil, func() (*cached[configView], error) { return &cached[configView]{}, nil })
+		v, err := one.get(r.Context(), func(ctx context.Context) (configView, error) {
 			zk, err := s.Source.Session(ctx)
 			if err != nil {
 				return configView{}, err

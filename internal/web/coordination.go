@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
@@ -29,31 +28,6 @@ const (
 
 // The places below which commands and rolling reloads keep their locks.
 var lockRoots = []struct{ kind, path string }{{"lock", "/zkagent/locks"}, {"rolling reload", rolling.Root}}
-
-// cached keeps one reading of ZooKeeper for all who look at about the same
-// time. It is safe for concurrent use.
-type cached[T any] struct {
-	mu    sync.Mutex // mu guards everything below, and is held while one reads.
-	value T
-	err   error
-	at    time.Time
-}
-
-func (c *cached[T]) get(ctx context.Context, read func(context.Context) (T, error)) (T, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.at) < cacheFresh {
-		return c.value, c.err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cacheWait)
-	defer cancel()
-	value, err := read(ctx)
-	c.at, c.err = time.Now(), err
-	if err == nil {
-		c.value = value
-	}
-	return c.value, err
-}
 
 type listing[T any] struct {
 	List  []T

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/view"
@@ -34,8 +33,7 @@ type groupDocument struct {
 type groupAnswer struct {
 	groupDocument
 
-	group *view.Group // that it shows
-	data  []byte      // ends in a line break
+	data []byte // ends in a line break
 }
 
 func (a *groupAnswer) answer(w http.ResponseWriter) {
@@ -44,34 +42,15 @@ func (a *groupAnswer) answer(w http.ResponseWriter) {
 	_, _ = w.Write(a.data) //nolint:gosec // JSON
 }
 
-// groupAnswers keeps the answers of groups that do not change, so that a thousand
-// readers who wait for one group cost one encoding. It is safe for concurrent use.
-type groupAnswers struct {
-	mu   sync.Mutex // mu guards kept, and is held while one encodes.
-	kept map[[2]string]*groupAnswer
-}
-
-const maxAnswers = 256
-
-// of returns the answer for a group and the status of the wanted members.
-func (c *groupAnswers) of(g *view.Group, name, status string) (*groupAnswer, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	key := [2]string{name, status}
-	if a := c.kept[key]; a != nil && a.group == g {
-		return a, nil
-	}
+// answerOf returns the answer for a group and the status of the wanted members.
+func answerOf(g *view.Group, name, status string) (*groupAnswer, error) {
 	members, ok := view.WithStatus(g.Members, status)
 	if !ok {
 		return nil, fmt.Errorf("status=%q is not one of %s", status, strings.Join(view.StatusWords, ", "))
 	}
-	a := &groupAnswer{group: g}
-	a.groupDocument = groupDocument{
-		APIVersion: "v1", Group: name, Status: cmp.Or(status, view.StatusUp), Held: !g.Holding.IsZero(), Members: members,
-	}
-	if a.Members == nil {
-		a.Members = []view.Member{}
-	}
+	a := &groupAnswer{groupDocument: groupDocument{
+		APIVersion: "v1", Group: name, Status: cmp.Or(status, view.StatusUp), Held: !g.Holding.IsZero(), Members: append([]view.Member{}, members...),
+	}}
 	data, err := encode(a.groupDocument)
 	if err != nil {
 		return nil, err
@@ -83,10 +62,6 @@ func (c *groupAnswers) of(g *view.Group, name, status string) (*groupAnswer, err
 		return nil, err
 	}
 	a.data = slices.Concat(data, []byte{'\n'})
-	if c.kept == nil || len(c.kept) >= maxAnswers {
-		c.kept = map[[2]string]*groupAnswer{}
-	}
-	c.kept[key] = a
 	return a, nil
 }
 
@@ -184,7 +159,8 @@ func (s *Server) groupNow(name, status string) (*groupAnswer, <-chan struct{}, i
 	case g == nil:
 		return nil, nil, http.StatusServiceUnavailable, fmt.Errorf("group %q has not reported yet", name)
 	}
-	a, err := s.answers.of(g, name, status)
+	// A thousand readers who wait for one group cost one encoding.
+	a, err := s.answers.get([2]string{name, status}, g, func() (*groupAnswer, error) { return answerOf(g, name, status) })
 	return a, next, http.StatusBadRequest, err
 }
 

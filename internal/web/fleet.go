@@ -18,12 +18,6 @@ import (
 	"github.com/zkagent/zkagent/internal/term"
 )
 
-// Bounds of what is read for the page.
-const (
-	cacheFresh = 3 * time.Second // how long one reading serves everybody who looks
-	cacheWait  = 4 * time.Second // for ZooKeeper to answer
-)
-
 // Fleet is the records of all hosts, as read at a moment.
 type Fleet struct {
 	Hosts []fleet.HostStatus `json:"hosts"`

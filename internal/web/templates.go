@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/blame"
@@ -29,10 +28,15 @@ type FileDiff struct {
 type templateView struct {
 	show.TemplateStatus
 
+	preview
+
 	Age   []show.SourceStatus
+	Lines bool // there is a page of where its lines come from
+}
+
+type preview struct {
 	Diffs []FileDiff
 	Fault string // why nothing can be rendered
-	Lines bool   // there is a page of where its lines come from
 }
 
 // templatesPage shows the templates, failed ones first, and for those that
@@ -55,7 +59,7 @@ func (s *Server) templatesPage(r *http.Request, st *show.Status) any {
 			continue
 		}
 		if s.public().all {
-			v.Diffs, v.Fault = s.previews.of(ctx, s.Source, t.Name)
+			v.preview = s.preview(ctx, t.Name)
 		}
 		bad = append(bad, v)
 	}
@@ -75,37 +79,17 @@ func diffClass(line string) string {
 	return "same"
 }
 
-// previews keeps what was rendered for the page: a reader who asks again for the
-// same state renders nothing. It is safe for concurrent use.
-type previews struct {
-	mu    sync.Mutex // mu guards what follows, and is held while one renders.
-	state string
-	kept  map[string]previewed
-}
-
-type previewed struct {
-	diffs []FileDiff
-	fault string
-}
-
-// of returns the preview of a template in the present state, or why there is no preview.
-func (p *previews) of(ctx context.Context, src Source, name string) ([]FileDiff, string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if state, _ := src.State(); state != p.state || p.kept == nil {
-		p.state, p.kept = state, map[string]previewed{}
-	}
-	v, ok := p.kept[name]
-	if !ok {
-		var err error
-		if v.diffs, err = src.Preview(ctx, name); err != nil {
-			v.fault = err.Error()
+// preview returns the preview of a template in the present state.
+func (s *Server) preview(ctx context.Context, name string) preview {
+	state, _ := s.Source.State()
+	p, _ := s.previews.get(name, state, func() (preview, error) {
+		diffs, err := s.Source.Preview(ctx, name)
+		if err != nil {
+			return preview{diffs, err.Error()}, ctx.Err() // who went away says nothing of the template
 		}
-		if ctx.Err() == nil { // who went away says nothing of the template.
-			p.kept[name] = v
-		}
-	}
-	return v.diffs, v.fault
+		return preview{Diffs: diffs}, ctx.Err()
+	})
+	return p
 }
 
 // serveBlame answers `zkagent blame`, on the admin socket alone: it has the text of

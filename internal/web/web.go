@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -104,24 +105,21 @@ type Server struct {
 	fleet          cached[Fleet]
 	changes        cached[changes]
 	lines          cached[[]lineView]
-	previews       previews
-	answers        groupAnswers
-	configs        keyed[configView]
+	previews       memo[string, preview]
+	answers        memo[[2]string, *groupAnswer]
+	configs        memo[string, *cached[configView]]
 	samples        samples
 }
 
 // New returns a Server; it listens nowhere yet.
 func New(c Config) *Server {
-	return &Server{Config: c, relisten: make(chan struct{}, 1)}
+	s := &Server{Config: c, relisten: make(chan struct{}, 1)}
+	s.previews.most, s.answers.most, s.configs.most = 256, 256, 32
+	return s
 }
 
 // Changed says that the http block in use may be another.
-func (s *Server) Changed() {
-	select {
-	case s.relisten <- struct{}{}:
-	default:
-	}
-}
+func (s *Server) Changed() { pace.Notify(s.relisten) }
 
 // Addr is the address of the HTTP listener, or "" without one.
 func (s *Server) Addr() string {
