@@ -242,16 +242,7 @@ func verified(ctx context.Context, r *translate.Result, dir string, tests []map[
 // validImport validates the translated settings. Invalid settings set the exit
 // code.
 func validImport(console *term.Console, r *translate.Result) error {
-	dir, err := os.MkdirTemp("", "zkagent-import-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	name := filepath.Join(dir, "zkagent.hcl")
-	if err := os.WriteFile(name, []byte(r.Settings(true)), 0o600); err != nil {
-		return err
-	}
-	s, err := settings.Load([]string{name}, settings.Options{Offline: true})
+	s, err := settings.LoadBytes(filepath.Join(os.TempDir(), "zkagent.hcl"), []byte(r.Settings(true)), settings.Options{Offline: true})
 	if err == nil {
 		return nil
 	}

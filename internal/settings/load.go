@@ -94,7 +94,7 @@ func Load(paths []string, opts Options) (*Settings, error) {
 	return s, s.Err()
 }
 
-// LoadBytes loads one file that is already in memory, for tests. Relative paths in it
+// LoadBytes loads one file that is already in memory. Relative paths in it
 // are relative to the directory of name.
 func LoadBytes(name string, data []byte, opts Options) (*Settings, error) {
 	s := newSettings(opts)
