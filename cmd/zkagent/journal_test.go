@@ -17,7 +17,7 @@ func TestFieldHandler(t *testing.T) {
 	var level journal.Priority
 	var fields map[string]string
 	var refused error
-	h := fieldHandler(lineHandler(&out, slog.LevelInfo), func(message string, p journal.Priority, f map[string]string) error {
+	h := journalHandler(&out, slog.LevelInfo, func(message string, p journal.Priority, f map[string]string) error {
 		got, level, fields = message, p, f
 		return refused
 	})

@@ -69,22 +69,29 @@ func lateHandler(later *atomic.Pointer[slog.Handler]) slog.Handler {
 	}
 }
 
-// lineHandler writes lines for the journal.
-func lineHandler(out io.Writer, level slog.Leveler) *recordHandler {
+// journalHandler writes entries for the journal. With send, an entry has fields: PRIORITY,
+// MESSAGE (the line that journalctl shows, attributes included), ZKAGENT_EVENT (the message
+// alone) and each attribute as ZKAGENT_NAME, so that for example "journalctl
+// ZKAGENT_TEMPLATE=web" finds them. Without send, and when the journal rejects an entry,
+// it is a line on out with its level in front.
+func journalHandler(out io.Writer, level slog.Leveler, send func(message string, level journal.Priority, fields map[string]string) error) slog.Handler {
 	return &recordHandler{
 		enabled: func(_ context.Context, l slog.Level) bool { return l >= level.Level() },
 		handle: func(ctx context.Context, r slog.Record, w wraps) error {
-			line, err := journalLine(ctx, r, w)
-			if err == nil {
-				_, err = fmt.Fprintf(out, "<%d>%s", priority(r.Level), line) // one write a line: lines do not mix
+			fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": r.Message}
+			line, err := journalLine(ctx, r, w, fields)
+			if err != nil || send != nil && send(strings.TrimSuffix(line, "\n"), priority(r.Level), fields) == nil {
+				return err
 			}
+			_, err = fmt.Fprintf(out, "<%d>%s", priority(r.Level), line) // one write a line: lines do not mix
 			return err
 		},
 	}
 }
 
-// journalLine is "message key=value". It omits time and level, which the journal adds.
-func journalLine(ctx context.Context, r slog.Record, w wraps) (string, error) {
+// journalLine is "message key=value". It omits time and level, which the journal adds. The
+// attributes are added to fields, a group as a prefix; the first of a name counts.
+func journalLine(ctx context.Context, r slog.Record, w wraps, fields map[string]string) (string, error) {
 	b := bytes.NewBufferString(r.Message)
 	if r.NumAttrs() > 0 || len(w) > 0 {
 		b.WriteByte(' ')
@@ -92,6 +99,10 @@ func journalLine(ctx context.Context, r slog.Record, w wraps) (string, error) {
 	err := w.around(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
 			return slog.Attr{}
+		}
+		key := fieldName(strings.Join(append(slices.Clone(groups), a.Key), "_"))
+		if _, taken := fields[key]; key != "" && !taken {
+			fields[key] = a.Value.String()
 		}
 		return a
 	}})).Handle(ctx, r)
@@ -109,75 +120,6 @@ func priority(l slog.Level) journal.Priority {
 		return journal.PriInfo
 	}
 	return journal.PriDebug
-}
-
-// fieldHandler writes entries with fields to the journal: PRIORITY, MESSAGE (the
-// line that journalctl shows, attributes included), ZKAGENT_EVENT (the message
-// alone) and each attribute as ZKAGENT_NAME, so that for example "journalctl
-// ZKAGENT_TEMPLATE=web" finds them. If the journal rejects an entry, the entry goes
-// to the handler of lines.
-func fieldHandler(lines *recordHandler, send func(message string, level journal.Priority, fields map[string]string) error) slog.Handler {
-	return &recordHandler{enabled: lines.enabled, handle: func(ctx context.Context, r slog.Record, w wraps) error {
-		message, err := journalLine(ctx, r, w)
-		if err != nil {
-			return err
-		}
-		fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": r.Message}
-		if err := w.around(fieldCollector{fields: fields}).Handle(ctx, r); err != nil {
-			return err
-		}
-		if send(strings.TrimSuffix(message, "\n"), priority(r.Level), fields) != nil {
-			return lines.handle(ctx, r, w)
-		}
-		return nil
-	}}
-}
-
-// fieldCollector collects the fields of one record.
-type fieldCollector struct {
-	fields map[string]string
-	prefix string // of its groups
-}
-
-// Enabled implements slog.Handler.
-func (c fieldCollector) Enabled(context.Context, slog.Level) bool { return true }
-
-// Handle implements slog.Handler.
-func (c fieldCollector) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		addFields(c.fields, c.prefix, a)
-		return true
-	})
-	return nil
-}
-
-// WithAttrs implements slog.Handler.
-func (c fieldCollector) WithAttrs(attrs []slog.Attr) slog.Handler {
-	for _, a := range attrs {
-		addFields(c.fields, c.prefix, a)
-	}
-	return c
-}
-
-// WithGroup implements slog.Handler.
-func (c fieldCollector) WithGroup(name string) slog.Handler {
-	return fieldCollector{c.fields, c.prefix + name + "_"}
-}
-
-// addFields adds an attribute; a group becomes a prefix. The first of a name counts.
-func addFields(fields map[string]string, prefix string, a slog.Attr) {
-	v := a.Value.Resolve()
-	name := prefix + a.Key
-	if v.Kind() == slog.KindGroup {
-		for _, inner := range v.Group() {
-			addFields(fields, name+"_", inner)
-		}
-		return
-	}
-	key := fieldName(name)
-	if _, taken := fields[key]; key != "" && !taken {
-		fields[key] = v.String()
-	}
 }
 
 // fieldName converts an attribute's name to a journal field name.

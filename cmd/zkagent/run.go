@@ -112,11 +112,10 @@ func logHandler(console *term.Console, format string, level slog.Leveler) slog.H
 		return slog.NewJSONHandler(console.Err, &slog.HandlerOptions{Level: level})
 	}
 	if under, _ := journal.StderrIsJournalStream(); under && format == "auto" {
-		lines := lineHandler(console.Err, level)
 		if journal.Enabled() {
-			return fieldHandler(lines, journal.Send)
+			return journalHandler(console.Err, level, journal.Send)
 		}
-		return lines
+		return journalHandler(console.Err, level, nil)
 	}
 	return slog.NewTextHandler(console.Err, &slog.HandlerOptions{Level: level})
 }
