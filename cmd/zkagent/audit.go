@@ -91,11 +91,7 @@ func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 	if conf == nil {
 		return nil, usagef("name a config by its path, or give settings with config blocks by --config")
 	}
-	var list []target
-	for _, c := range conf.Configs {
-		list = append(list, target{name: c.Name, path: c.Path, layout: c.Layout})
-	}
-	return list, nil
+	return listOf(conf.Configs, func(c *config.Config) target { return target{c.Name, c.Path, c.Layout} }), nil
 }
 
 func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) {

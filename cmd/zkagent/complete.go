@@ -107,7 +107,7 @@ func completeNames(g *globals, root *cobra.Command) {
 		return asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
 			hosts, err := fleet.Agents(ctx, s)
 			hosts = slices.DeleteFunc(hosts, func(h fleet.HostStatus) bool { return !show.Gone(h.Health) })
-			return namesOf(hosts, func(h *fleet.HostStatus) string { return h.ID }), err
+			return listOf(hosts, func(h *fleet.HostStatus) string { return h.ID }), err
 		}), cobra.ShellCompDirectiveNoFileComp
 	}
 }
@@ -185,37 +185,37 @@ func knownNames(g *globals, names func(*agent.Config) []string) []string {
 	return <-found
 }
 
-// namesOf makes the names of the elements of a list.
-func namesOf[T any](list []T, name func(*T) string) []string {
-	names := make([]string, len(list))
+// listOf makes a list of what the elements of another become.
+func listOf[T, R any](list []T, of func(*T) R) []R {
+	made := make([]R, len(list))
 	for i := range list {
-		names[i] = name(&list[i])
+		made[i] = of(&list[i])
 	}
-	return names
+	return made
 }
 
 func configNames(c *agent.Config) []string {
-	return namesOf(c.Configs, func(v *config.Config) string { return v.Name })
+	return listOf(c.Configs, func(v *config.Config) string { return v.Name })
 }
 
 func groupNames(c *agent.Config) []string {
-	return namesOf(c.Groups, func(v *registry.GroupConfig) string { return v.Name })
+	return listOf(c.Groups, func(v *registry.GroupConfig) string { return v.Name })
 }
 
 func electionNames(c *agent.Config) []string {
-	return namesOf(c.Elections, func(v *agent.ElectionConfig) string { return v.Name })
+	return listOf(c.Elections, func(v *agent.ElectionConfig) string { return v.Name })
 }
 
 func bundleNames(c *agent.Config) []string {
-	return namesOf(c.Bundles, func(v *apply.Config) string { return v.Name })
+	return listOf(c.Bundles, func(v *apply.Config) string { return v.Name })
 }
 
 func hookNames(c *agent.Config) []string {
-	return namesOf(c.Hooks, func(v *hook.Config) string { return v.Name })
+	return listOf(c.Hooks, func(v *hook.Config) string { return v.Name })
 }
 
 func serviceNames(c *agent.Config) []string {
-	return namesOf(c.Services, func(v *registry.ServiceConfig) string { return v.Name })
+	return listOf(c.Services, func(v *registry.ServiceConfig) string { return v.Name })
 }
 
 // examples are the arguments that help and the reference show, by command; what begins

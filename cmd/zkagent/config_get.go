@@ -187,10 +187,7 @@ the one in use). A or B may be a directory or file.`,
 				if !g.IsJSON() {
 					return g.PrintDiff(config.Unified(changes, from, to))
 				}
-				list := make([]changeJSON, len(changes))
-				for i, c := range changes {
-					list[i] = changeJSON{c, c.Unified(from, to)}
-				}
+				list := listOf(changes, func(c *config.Change) changeJSON { return changeJSON{*c, c.Unified(from, to)} })
 				return term.PrintList(&g.Console, "changes", list)
 			})
 			return withExitCode(err, exitCode, differs)
@@ -289,10 +286,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 				config.Version
 				Rollout *versionRollout `json:"rollout,omitempty"`
 			}
-			entries := make([]entry, len(list))
-			for i, v := range list {
-				entries[i] = entry{v, rollouts[v.Number]}
-			}
+			entries := listOf(list, func(v *config.Version) entry { return entry{*v, rollouts[v.Number]} })
 			return term.PrintList(&g.Console, "versions", entries)
 		}),
 	}
@@ -366,24 +360,19 @@ path, by default of /config.`,
 				if err != nil {
 					return err
 				}
-				var list []listedConfig
-				tab := &term.Table{Header: []string{"CONFIG", "VERSION", "TIME", "BY", "MESSAGE"}}
-				for _, t := range targets {
-					one, err := listConfig(ctx, s, t)
-					if err != nil {
+				list := make([]listedConfig, len(targets))
+				for i, t := range targets {
+					if list[i], err = listConfig(ctx, s, t); err != nil {
 						return err
 					}
-					list = append(list, one)
-					if v := one.Version; v != nil {
-						tab.Add(t.name, fmt.Sprintf("v%d", v.Number), v.Time.UTC().Format(time.RFC3339), show.Joined("@", v.Author, v.Host), v.Message)
-					} else {
-						tab.Add(t.name, one.State, "-", "-", "")
+				}
+				return term.PrintRows(&g.Console, "configs", list, []string{"CONFIG", "VERSION", "TIME", "BY", "MESSAGE"}, func(c listedConfig) []string {
+					v := c.Version
+					if v == nil {
+						return []string{c.Name, c.State, "-", "-", ""}
 					}
-				}
-				if g.IsJSON() {
-					return term.PrintList(&g.Console, "configs", list)
-				}
-				return g.PrintTable(tab)
+					return []string{c.Name, fmt.Sprintf("v%d", v.Number), v.Time.UTC().Format(time.RFC3339), show.Joined("@", v.Author, v.Host), v.Message}
+				})
 			})
 		},
 	}

@@ -298,12 +298,8 @@ func usedMembers(s *show.Status, args []string) (view.View, error) {
 
 func watchMembers(ctx context.Context, console *term.Console, s *session.Session, list []follower, o membersOptions) error {
 	var v view.View
-	var sources []view.Source
-	for _, f := range list {
-		sources = append(sources, f.source)
-	}
 	return followSources(ctx, s, list, func(u view.Update) bool {
-		if v = v.With(u); !v.Has(sources...) {
+		if v = v.With(u); !v.Has(sourcesOf(list)...) {
 			return true
 		}
 		if err := printMembers(console, v, o); err == nil && !console.IsJSON() {

@@ -307,10 +307,7 @@ func queueList(ctx context.Context, console *term.Console, q aQueue) error {
 	if err != nil {
 		return err
 	}
-	var rows []row
-	for _, it := range list {
-		rows = append(rows, row{it.Name, it.Size, it.Priority, it.Attempts, it.Reserved, it.Put.UTC()})
-	}
+	rows := listOf(list, func(i *recipe.Item) row { return row{i.Name, i.Size, i.Priority, i.Attempts, i.Reserved, i.Put.UTC()} })
 	return term.PrintRows(console, "items", rows, []string{"ITEM", "BYTES", "ATTEMPTS", "STATE"}, func(r row) []string {
 		state := "ready"
 		if r.Reserved {

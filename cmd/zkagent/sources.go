@@ -69,10 +69,7 @@ func readable(ctx context.Context, s *session.Session, list []follower) error {
 // gatherSources waits until every source has reported once, and prints which ones are
 // missing.
 func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.View, list []follower) (view.View, error) {
-	var sources []view.Source
-	for _, f := range list {
-		sources = append(sources, f.source)
-	}
+	sources := sourcesOf(list)
 	last := v // read by the notice
 	var mu sync.Mutex
 	defer later(2*time.Second, func() {
@@ -145,9 +142,9 @@ func missingHints(list []view.Source) []string {
 }
 
 func names(list []view.Source) string {
-	words := make([]string, len(list))
-	for i, s := range list {
-		words[i] = s.String()
-	}
-	return strings.Join(words, ", ")
+	return strings.Join(listOf(list, (*view.Source).String), ", ")
+}
+
+func sourcesOf(list []follower) []view.Source {
+	return listOf(list, func(f *follower) view.Source { return f.source })
 }

@@ -100,7 +100,7 @@ func meant(c *cobra.Command, word string) string {
 	if len(below) > 0 {
 		return "; did you mean " + strings.Join(below, " or ") + "?"
 	}
-	names := namesOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
+	names := listOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
 	if name := template.Nearest(word, names); name != "" {
 		return fmt.Sprintf("; did you mean %q?", name)
 	}

@@ -243,15 +243,13 @@ func zkACL(ctx context.Context, console *term.Console, s *session.Session, path 
 	if err != nil {
 		return err
 	}
-	texts := make([]string, len(list))
-	for i, a := range list {
+	return printLines(console, "acl", listOf(list, func(a *session.ACL) string {
 		if a.Scheme == "digest" {
 			user, _, _ := strings.Cut(a.ID, ":")
 			a.ID = user + ":(secret)"
 		}
-		texts[i] = session.FormatACL(a)
-	}
-	return printLines(console, "acl", texts)
+		return session.FormatACL(*a)
+	}))
 }
 
 // zkExport prints each znode with its data; what is not text is in base64.
@@ -381,10 +379,7 @@ func identityRows(ctx context.Context, s *session.Session, paths []string) ([]id
 	if err != nil {
 		return nil, err
 	}
-	var rows []identityRow
-	for _, i := range ids {
-		rows = append(rows, identityRow{Scheme: i.Scheme, ID: i.ID})
-	}
+	rows := listOf(ids, func(i *session.Identity) identityRow { return identityRow{Scheme: i.Scheme, ID: i.ID} })
 	for _, path := range paths {
 		acl, _, err := s.GetACL(ctx, path)
 		if err != nil && !errors.Is(err, session.ErrNoAuth) {
