@@ -96,22 +96,9 @@ func (s *simulation) add(ctx context.Context, name string) error {
 	cfg := registry.ServiceConfig{Name: id, Groups: []string{group}, Address: "127.0.0.1", Port: b.port, Format: format, MemberID: id}
 	s.wg.Go(func() {
 		defer b.close()
-		s.live(life, cfg)
+		_ = session.Each(life, s.zk, registry.NewRegistrar(cfg).Run) // the end of the last session removes the member
 	})
 	return nil
-}
-
-// live keeps one member registered, in one session after the other, until ctx
-// ends; the end of the session then removes it.
-func (s *simulation) live(ctx context.Context, cfg registry.ServiceConfig) {
-	for ctx.Err() == nil {
-		sess, err := session.Dial(ctx, s.zk)
-		if err != nil {
-			return // only ctx ends the wait for a server
-		}
-		_ = registry.NewRegistrar(cfg).Run(ctx, sess)
-		_ = sess.Close()
-	}
 }
 
 func (s *simulation) remove(name string) {
