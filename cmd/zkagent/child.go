@@ -22,7 +22,6 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/term"
-	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -279,8 +278,7 @@ func execTree(ctx context.Context, g *globals, s *session.Session, c *agent.Conf
 		}
 		cfg = c.Configs[i]
 	}
-	src := view.Source{Kind: view.KindConfig, Name: cfg.Name}
-	v, err := gatherSources(ctx, g, s, view.View{}, []follower{{src, trees.ReadyPath(cfg.Path), config.NewWatcher(cfg).Run}})
+	v, err := gatherSources(ctx, g, s, view.View{}, followers(&agent.Config{Configs: []config.Config{cfg}}, allSources))
 	if err != nil {
 		return nil, "", fmt.Errorf("--prefix %s: %w", prefix, err)
 	}

@@ -94,15 +94,9 @@ func writeDebugBundle(ctx context.Context, g *globals, out string) error {
 // settingSecrets returns the credentials that this process knows.
 func settingSecrets(g *globals, conf *agent.Config) []string {
 	list := []string{os.Getenv("ZKAGENT_AUTH")}
-	if c, err := g.doctorZK(conf); err == nil {
-		for _, a := range c.Auth {
-			list = append(list, string(a.Data))
-		}
-	}
-	if conf != nil {
-		for _, a := range conf.ZooKeeper.Auth {
-			list = append(list, string(a.Data))
-		}
+	c, _ := g.doctorZK(conf) // with an error it has what the settings have
+	for _, a := range c.Auth {
+		list = append(list, string(a.Data))
 	}
 	if dir, _ := unitEnv("CREDENTIALS_DIRECTORY"); dir != "" {
 		names, _ := filepath.Glob(filepath.Join(dir, "*"))

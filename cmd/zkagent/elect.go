@@ -172,34 +172,27 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 }
 
 func observeElection(ctx context.Context, console *term.Console, s *session.Session, name, path, dialect string, once bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var last view.Leader
-	first, done := true, false
+	var last *view.Leader
 	var result error
-	err := election.Observe(ctx, s, path, dialect, func(l view.Leader) {
-		l.Name = name
-		if done || !first && l == last {
-			return
+	list := followers(&agent.Config{Elections: []agent.ElectionConfig{{Name: name, Path: path, Dialect: dialect}}}, allSources)
+	err := followSources(ctx, s, list, func(u view.Update) bool {
+		l, _ := u.(*view.Leader)
+		if last != nil && *l == *last {
+			return true
 		}
-		first, last = false, l
+		last = l
 		nobody := once && l.Term == 0
 		if nobody && !console.IsJSON() {
 			result = failf(exitFailed, "election %s has no leader", path)
 		} else if result = printLeader(console, l); nobody && result == nil {
 			result = codeError(exitFailed)
 		}
-		if done = once || result != nil; done {
-			cancel()
-		}
+		return !once && result == nil
 	})
-	if done {
-		return result
-	}
-	return cmp.Or(context.Cause(ctx), err)
+	return cmp.Or(result, err)
 }
 
-func printLeader(console *term.Console, l view.Leader) error {
+func printLeader(console *term.Console, l *view.Leader) error {
 	if console.IsJSON() {
 		return console.Line(map[string]any{"election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
 	}

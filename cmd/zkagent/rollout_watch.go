@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
@@ -326,23 +324,10 @@ func (b *bar) draw(frame string) {
 	b.erase()
 	b.shown = frame
 	// A line that wraps could not be overwritten.
-	if runes, most := []rune(frame), columns(b.w)-1; most > 0 && len(runes) > most {
+	if runes, most := []rune(frame), term.Width(b.w)-1; most > 0 && len(runes) > most {
 		frame = string(runes[:most])
 	}
 	_, _ = io.WriteString(b.w, frame)
-}
-
-// columns is the width of a terminal, 0 when it is unknown.
-func columns(w io.Writer) int {
-	f, ok := term.File(w)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
 }
 
 // erase empties the line. It bypasses the terminal guard, because the control

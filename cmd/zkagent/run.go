@@ -22,7 +22,7 @@ import (
 )
 
 func newRunCommand(g *globals) *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "run", Short: "Run the agent",
 		Long: `Run the agent in the foreground until SIGTERM or SIGINT. SIGHUP loads the
 settings again; if they are invalid, the agent reports it and keeps the old ones.
@@ -65,7 +65,6 @@ The agent resumes the session that a previous process left in the state director
 			}
 		},
 	}
-	return c
 }
 
 // childOf returns the exit code of a supervised program if its end has ended the

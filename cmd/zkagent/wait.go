@@ -80,8 +80,8 @@ func inSessions(ctx context.Context, g *globals, w waiting, fn func(wait context
 	defer func() { _ = end() }()
 	wait, cancel := g.patience(ctx, w.wait)
 	defer cancel()
-	for first := true; ; first = false {
-		s, err := firstSession(wait, g, m, c, w, first)
+	s, err := g.reach(wait, c, w.connect(g.timeout), m.Session)
+	for {
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,21 @@ func inSessions(ctx context.Context, g *globals, w waiting, fn func(wait context
 			return fail(exitTemporary, fmt.Errorf("not obtained within %s", time.Since(began).Round(time.Millisecond)))
 		}
 		g.Say("the session has expired; joining again")
+		s, err = m.Session(wait)
 	}
+}
+
+// connect bounds the first connection.
+func (w *waiting) connect(timeout time.Duration) time.Duration {
+	switch {
+	case timeout > 0:
+		return timeout
+	case w.nonblock:
+		return nonblockConnect
+	case w.wait > 0:
+		return min(connectTimeout, w.wait)
+	}
+	return connectTimeout
 }
 
 // runManager keeps sessions open until the returned function is called, which waits for
@@ -114,24 +128,6 @@ func runManager(ctx context.Context, c session.Config) (*session.Manager, func()
 		stop()
 		return <-ended
 	}, nil
-}
-
-// firstSession waits for a session. The first one must come within a time limit;
-// for later ones it waits as long as the command waits.
-func firstSession(ctx context.Context, g *globals, m *session.Manager, c session.Config, w waiting, first bool) (*session.Session, error) {
-	if !first {
-		return m.Session(ctx)
-	}
-	limit := connectTimeout
-	switch {
-	case g.timeout > 0:
-		limit = g.timeout
-	case w.nonblock:
-		limit = nonblockConnect
-	case w.wait > 0:
-		limit = min(limit, w.wait)
-	}
-	return g.reach(ctx, c, limit, m.Session)
 }
 
 // checkChroot says that the chroot does not exist, which every request below it

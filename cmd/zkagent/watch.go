@@ -89,35 +89,27 @@ change costs one request, whatever the size of the tree.`,
 // watchZnode follows the znode until the session or the context ends.
 func watchZnode(ctx context.Context, console *term.Console, s *session.Session, path string, command []string, o watchOptions) error {
 	var last watched
-	for seen := 0; ; {
+	for seen := 0; !o.once || seen < 2; {
 		now, w, err := readWatched(ctx, s, path, o.children)
 		if err != nil {
 			return err
 		}
 		if seen == 0 || !now.equal(last) {
 			if seen > 0 || !o.changesOnly {
-				if err := watchChanged(ctx, console, now, command, o); err != nil {
-					w.Stop()
-					return err
-				}
+				err = watchChanged(ctx, console, now, command, o)
 			}
 			seen++
 			last = now
-			if o.once && seen > 1 {
-				w.Stop()
-				return nil
-			}
 		}
-		select {
-		case <-w.C():
-			w.Stop()
-		case <-s.Done():
-			return context.Cause(s.Context())
-		case <-ctx.Done():
-			w.Stop()
-			return context.Cause(ctx)
+		if err == nil && (!o.once || seen < 2) {
+			err = s.WaitAny(ctx, w)
+		}
+		w.Stop()
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 func (w watched) equal(o watched) bool {

@@ -61,6 +61,16 @@ func IsTerminal(stream any) bool {
 	return term.IsTerminal(int(f.Fd()))
 }
 
+// Width is how many columns a terminal has; 0: unknown.
+func Width(stream any) int {
+	f, ok := File(stream)
+	if !ok {
+		return 0
+	}
+	width, _, _ := term.GetSize(int(f.Fd())) // 0 with an error
+	return width
+}
+
 // UseColor reports whether the stream gets colour.
 func (c *Console) UseColor(stream any) bool {
 	switch {
