@@ -349,6 +349,54 @@ func TestBackup_NotWiderThanTheFile(t *testing.T) {
 	}
 }
 
+// A file of somebody else that has the name of a destination or a backup as a second
+// name keeps its mode and its content.
+func TestBackup_HardLinkElsewhere(t *testing.T) {
+	for _, name := range []string{"dest", "dest.bak", "dest.bak.2", "dest.bak.3"} {
+		dir := t.TempDir()
+		theirs := filepath.Join(dir, "theirs")
+		f := files.File{Destination: filepath.Join(dir, "dest"), Mode: 0o600, Backup: 3}
+		if err := errors.Join(os.WriteFile(theirs, []byte("theirs"), 0o644), os.Link(theirs, filepath.Join(dir, name))); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"1", "2", "3", "4"} {
+			tx := files.Begin(files.TxConfig{Bundle: "x"})
+			_, err := tx.Stage(f, []byte(text))
+			if err = errors.Join(err, tx.Swap(), tx.Commit()); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(theirs)
+			data, readErr := os.ReadFile(theirs)
+			if errors.Join(err, readErr) != nil || info.Mode().Perm() != 0o644 || string(data) != "theirs" {
+				t.Fatalf("as %s, after %q: %v %q", name, text, info.Mode(), data)
+			}
+		}
+	}
+}
+
+// ReadNamed opens nothing but regular files: to open a device can start it. Its error says
+// what is there instead.
+func TestReadNamed_OpensNoDevice(t *testing.T) {
+	for _, o := range obstacles() {
+		path := filepath.Join(t.TempDir(), "file")
+		t.Run(o.name, func(t *testing.T) {
+			if o.fs != nil {
+				t.Skip("for calls that have an FS")
+			}
+			o.put(t, path)
+			soon(t, func() {
+				_, err := files.ReadNamed(path, files.MaxSize)
+				if err == nil || !strings.Contains(err.Error(), path) || errors.Is(err, syscall.ENXIO) {
+					t.Error(err)
+				}
+				if err := files.LoadJSON(path, new(int)); err == nil || errors.Is(err, syscall.ENXIO) || strings.HasPrefix(o.name, "link") && errors.Is(err, syscall.ELOOP) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // A new file can be read by its owner alone until its mode is set, and the journal of a
 // change of several files is durable before the first of them is renamed.
 func TestTx_OrderOfCalls(t *testing.T) {

@@ -83,13 +83,23 @@ func ReadNamed(path string, limit int64) ([]byte, error) { return readNamed(path
 func readOwn(path string) ([]byte, error) { return readNamed(path, syscall.O_NOFOLLOW, MaxSize) }
 
 func readNamed(path string, flag int, limit int64) ([]byte, error) {
+	stat := os.Stat
+	if flag == syscall.O_NOFOLLOW {
+		stat = os.Lstat
+	}
+	info, err := stat(path) // To open a device can start it.
+	if err != nil {
+		return nil, err
+	}
+	if err := regular(info); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0) //nolint:gosec // the caller's user names it
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err == nil {
+	if info, err = f.Stat(); err == nil {
 		err = regular(info)
 	}
 	if err != nil {

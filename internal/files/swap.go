@@ -220,8 +220,9 @@ func (s *Staged) tighten(name string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	mode := permissions(info.Mode())
-	if s.remove || mode&s.attr.mode == mode {
+	mode, names := permissions(info.Mode()), statOf(info).Nlink
+	onlyOurs := names == 1 || names == 2 && s.dir.same(name, s.prev) // It may have a name elsewhere on the host.
+	if s.remove || mode&s.attr.mode == mode || !onlyOurs {
 		return nil
 	}
 	err = s.dir.fs.do("chmod", s.dir.join(name), func() error { return f.Chmod(mode & s.attr.mode) })
