@@ -164,6 +164,31 @@ func TestApply_DiskFailsAtEveryCall(t *testing.T) {
 	}
 }
 
+// The note of a pending reload cannot be written, so nothing is swapped: no view says that
+// new files are in place.
+func TestApply_NoteOfAReloadFails(t *testing.T) {
+	b := newApplyBed(t)
+	b.keys(map[string]string{"v": "1"})
+	b.FS = &files.FS{Before: func(_, path string) error {
+		if strings.Contains(path, "pending_reloads") {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}}
+	b.Engine = New(b.Options)
+	c := b.file("out", `{{ key "web/v" }}`)
+	c.Reload = &ReloadConfig{Command: argv("false")}
+	b.bad(b.bundle(c), stageSwap, "no space left")
+	if text := b.PendingText("out"); text != "" || exists(b.path("out")) {
+		t.Errorf("%q, the file is there: %v", text, exists(b.path("out")))
+	}
+	_ = b.pending.add("out", true) // Old files came back, and the program has not read them.
+	b.bad(b.bundle(c), stageSwap, "no space left")
+	if text := b.PendingText("out"); !strings.Contains(text, "taken back") {
+		t.Errorf("%q", text)
+	}
+}
+
 // TestApply_PlainFileFailsAtEveryCall is the same for one file without a
 // command, which needs no journal: nothing is left beside it.
 func TestApply_PlainFileFailsAtEveryCall(t *testing.T) {

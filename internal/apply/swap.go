@@ -133,15 +133,17 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard())
 	}
 	defer release()
+	was, _ := t.pending.Get(t.name)
 	if err := t.pend(false); err != nil {
 		// Without the note a reload could be lost: nothing is swapped.
+		_ = t.withdrawPending(was) // It is in memory.
 		return errors.Join(fail(stageSwap, time.Second, fmt.Errorf("note that a reload is pending: %w", err)), t.tx.Discard())
 	}
 	if err := t.tx.Swap(); err != nil {
 		if errors.Is(err, files.ErrNotRestored) {
 			t.Conds.Open(condition.RestoreFailed, t.name, err.Error())
 		}
-		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard(), t.withdrawPending())
+		return errors.Join(fail(stageSwap, time.Second, err), t.tx.Discard(), t.withdrawPending(was))
 	}
 	if err := t.check(ctx, true); err != nil {
 		if ctx.Err() != nil {
@@ -156,7 +158,7 @@ func (t *applying) swapAndCheck(ctx context.Context) error {
 		}
 		t.Conds.Close(condition.RestoreFailed, t.name)
 		// No program has read the new files, so no reload is pending for them.
-		return errors.Join(err, t.tx.Commit(), t.withdrawPending())
+		return errors.Join(err, t.tx.Commit(), t.withdrawPending(was))
 	}
 	return nil
 }
@@ -182,12 +184,12 @@ func (t *applying) pend(restored bool) error {
 	return t.pending.add(t.name, restored)
 }
 
-// withdrawPending takes back the note unless a reload was pending before this apply.
-func (t *applying) withdrawPending() error {
-	if t.job.key == "" || t.job.pendingReload {
-		return nil
+// withdrawPending makes the note what it was before this apply.
+func (t *applying) withdrawPending(was pendingReload) error {
+	if was.Since.IsZero() {
+		return t.pending.clear(t.name)
 	}
-	return t.pending.clear(t.name)
+	return t.pending.Set(t.name, was, files.WriteSave)
 }
 
 // restore is what puts the old files back; nil when the settings say keep.
