@@ -17,6 +17,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
@@ -210,23 +211,39 @@ func TestNew_ExposedStateDirectory(t *testing.T) {
 	}
 }
 
-// The first reload fails, and so does the one after the new file was taken away: no view
-// says that the new file is in place.
+// The first reload fails, and so does the one after the new file was taken away: each view
+// says so from the first failure on, and none says that the new file is in place when it is
+// not.
 func TestAgent_FirstReloadFails(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"a": "1"})
 	c := b.config()
 	f := b.file("out", `{{ key "web/a" }}`)
-	f.Reload = &apply.ReloadConfig{Command: argv("false"), OnFailure: "restore"}
+	// Each run but the first waits until the test has looked.
+	f.Reload = &apply.ReloadConfig{Command: script("mkdir %[1]s || until rmdir %[2]s; do sleep .01; done; false", b.path("ran"), b.path("looked")), OnFailure: "restore", Retry: 1}
 	c.Bundles = []apply.Config{f}
 	a := b.start(c)
+	says := func(text string, there bool) {
+		t.Helper()
+		var s show.TemplateStatus
+		eventually(t, text, func() bool { s = a.Status().Templates[0]; return strings.Contains(s.PendingText, text) && s.LastReload != nil })
+		if s.State != "reload-failed" && s.State != "failed" || exists(b.path("out")) != there {
+			t.Errorf("%s: the state is %s, the file is in place: %v", text, s.State, exists(b.path("out")))
+		}
+		if err := os.Mkdir(b.path("looked"), 0o700); err != nil {
+			t.Error(err)
+		}
+	}
+	says("in place", true)
+	says("taken back", false)
+	eventually(t, "the retry", func() bool { return !exists(b.path("looked")) })
+	if err := os.Mkdir(b.path("looked"), 0o700); err != nil {
+		t.Error(err)
+	}
 	a.condition(condition.ReloadPending, "out", true)
 	eventually(t, "the text", func() bool {
 		list := a.conds.List()
 		i := slices.IndexFunc(list, func(c condition.Condition) bool { return c.Code == condition.ReloadPending.Code })
 		return i >= 0 && strings.Contains(list[i].Text, "taken back")
 	})
-	if exists(b.path("out")) {
-		t.Error("the refused file is in place")
-	}
 }

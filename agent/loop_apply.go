@@ -210,12 +210,8 @@ func (l *loop) announce(b *bundle, r *apply.Result) {
 // announcePendingReload opens or closes the condition of a reload that is pending.
 func (l *loop) announcePendingReload(b *bundle) {
 	name, text := b.Config.Name, ""
-	switch {
-	case l.engine.PendingSince(name).IsZero() || b.Config.Reload != nil && b.Config.Reload.Leader != "":
-	case l.engine.PendingRestored(name):
-		text = "the new files were taken back, and the reload after that has not succeeded yet"
-	default:
-		text = "the new files are in place, and their reload has not succeeded yet"
+	if r := b.Config.Reload; r == nil || r.Leader == "" {
+		text = l.engine.PendingText(name)
 	}
 	l.conds.SetText(condition.ReloadPending, name, text)
 }

@@ -94,7 +94,7 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 		t := show.TemplateStatus{
 			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
 			LastChange: r.LastChange, Took: view.Seconds(r.Took), Position: b.Position, Check: apply.CheckStatus(b.Check), Sources: []string{},
-			PendingSince: a.engine.PendingSince(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
+			PendingSince: a.engine.PendingSince(b.Name), PendingText: a.engine.PendingText(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
 		}
 		t.PendingReload = !t.PendingSince.IsZero()
 		if t.LastChange.IsZero() { // Then that of the files, as far as the first of them tell.

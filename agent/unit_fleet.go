@@ -126,20 +126,16 @@ func healthOf(open []condition.Condition, maintained bool) (fleet.Health, time.T
 // templateState is the state of a bundle in one word: a reload that is being
 // retried, or is pending, is not ok.
 func (a *Agent) templateState(r bundleReport, name string) string {
+	state, last := cmp.Or(r.State, "waiting"), a.engine.LastReload(name)
 	switch {
-	case r.State == "":
-		return "waiting"
-	case r.State != "ok":
-		return r.State
-	}
-	last := a.engine.LastReload(name)
-	switch {
+	case state != "ok" && (state != "waiting" || last == nil): // With a reload the first apply has swapped its files.
+		return state
 	case last != nil && last.Error != "":
 		return "reload-failed"
 	case !a.engine.PendingSince(name).IsZero() && a.reloadsHere(name):
 		return "reloading"
 	}
-	return r.State
+	return state
 }
 
 // reloadsHere reports whether this host runs the reload of a bundle: one that the

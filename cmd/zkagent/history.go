@@ -158,7 +158,7 @@ directory, up to history_size for each template.`,
 
 func printRenders(console *term.Console, rows []historyRow) error {
 	if len(rows) == 0 && !console.IsJSON() {
-		console.Say("nothing is recorded yet: the agent records each file that it writes")
+		console.Say("nothing is recorded: the agent records an apply when it has ended")
 	}
 	return term.PrintRows(console, "renders", rows, []string{"FILE", "WRITTEN", "VERSION", "BYTES", "BECAUSE OF", "RESULT"}, func(r historyRow) []string {
 		name, size, result := "-", "-", "ok"
@@ -345,7 +345,7 @@ func printStory(console *term.Console, s *story) {
 			console.Printf("  %s\n", term.Printable(st.Error))
 		}
 		if st.PendingReload {
-			console.Printf("  a reload is pending, for %s\n", term.Age(st.PendingSince))
+			console.Printf("  a reload is pending, for %s: %s\n", term.Age(st.PendingSince), st.PendingText)
 		}
 		if r := st.LastReload; r != nil {
 			console.Printf("  last reload: exit %d after %s, %s ago\n", r.Code, term.Short(time.Duration(r.Took)), term.Age(r.At))

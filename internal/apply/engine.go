@@ -254,9 +254,18 @@ func (e *Engine) PendingSince(bundle string) time.Time {
 	return r.Since
 }
 
-// PendingRestored reports whether the pending reload is of what was in place before: old
-// files that came back, or the removal of files that did not exist.
-func (e *Engine) PendingRestored(bundle string) bool { return e.pending.restored(bundle) }
+// PendingText says what is in place while the reload of a bundle is pending; "" when it
+// is not.
+func (e *Engine) PendingText(bundle string) string {
+	r, ok := e.pending.Get(bundle)
+	switch {
+	case !ok:
+		return ""
+	case r.Restored:
+		return "the new files were taken back, and the reload after that has not succeeded yet"
+	}
+	return "the new files are in place, and their reload has not succeeded yet"
+}
 
 // LastReload is the latest run of a bundle's reload; nil when there was none.
 func (e *Engine) LastReload(bundle string) *ReloadStatus { return e.reloads.newest(bundle) }

@@ -102,7 +102,11 @@ func (s *Status) templateRows() []Row {
 		pending := ""
 		if v.PendingReload {
 			pending = "pending for " + term.Age(v.PendingSince)
-			row.Detail = Joined("; ", "reload "+pending, row.Detail)
+			text := v.PendingText
+			if s.has(condition.ReloadPending, v.Name) {
+				text = "" // The condition says it.
+			}
+			row.Detail = Joined("; ", "reload "+pending, text, row.Detail)
 		}
 		for _, name := range v.Sources {
 			i := slices.IndexFunc(s.Sources, func(src SourceStatus) bool { return src.Kind+"."+src.Name == name })

@@ -28,7 +28,7 @@ Groups.Name Groups.Path Groups.Rejected.Reason Groups.Rejected.Znode Health Hook
 Hooks.Runs.Signal Hooks.Runs.State Hooks.Schedule Hooks.Triggers Services.Address Services.Checks.Kind Services.Checks.Name Services.Error
 Services.Format Services.Groups Services.Maintenance.Reason Services.Name Services.Nodes Services.State Settings.Error Settings.Files
 Settings.Hash Sources.Kind Sources.Name Sources.Path Sources.Version Summary Templates.Files Templates.Name Templates.Position
-Elections.Leader.RawID Elections.Leader.Znode Templates.Check Templates.Sources Templates.Stage Templates.State Templates.Version ZooKeeper.LastError ZooKeeper.Outages.Reason ZooKeeper.Server ZooKeeper.SessionID ZooKeeper.State
+Elections.Leader.RawID Elections.Leader.Znode Templates.Check Templates.PendingText Templates.Sources Templates.Stage Templates.State Templates.Version ZooKeeper.LastError ZooKeeper.Outages.Reason ZooKeeper.Server ZooKeeper.SessionID ZooKeeper.State
 ZooKeeper.Warning
 `
 
