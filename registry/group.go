@@ -227,7 +227,7 @@ func (g *Group) step(ctx context.Context, now time.Time, r *roster) (time.Time, 
 	if g.takeAccept() && held {
 		g.rule.accept()
 	}
-	if lost := g.prober.confirmed(g.rule.lost(actual)); len(lost) > 0 {
+	if lost := g.prober.confirmed(g.rule.lost(g.rule.base, actual)); len(lost) > 0 {
 		g.log.Warn("lost members do not answer either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
 		g.rule.confirm(lost)
 	}

@@ -132,6 +132,29 @@ func TestGuard(t *testing.T) {
 			{2, []int{3, 4, 5, 6, 7, 8, 9, 10}, 8, 0, nil},
 			{3, []int{9, 10}, 8, 6, nil},
 		}},
+		{"others come after a clean stop of all, and vanish", GuardConfig{}, []at{
+			{0, upTo(10), 10, 0, nil},
+			{1, []int{-1, -2, -3, -4, -5, -6, -7, -8, -9, -10}, 10, 0, nil},
+			{2, nil, 0, 0, nil},
+			{5, []int{21, 22, 23, 24, 25, 26, 27, 28, 29}, 9, 0, nil},
+			{15, []int{21, 22}, 9, 7, nil},
+		}},
+		{"one comes back after others have left for good, and all vanish", GuardConfig{}, []at{
+			{0, upTo(10), 10, 0, nil},
+			{1, upTo(9), 9, 0, nil},
+			{40, upTo(9), 9, 0, nil},
+			{41, []int{-1, -2, 3, 4, 5, 6, 7, 8, 9}, 9, 0, nil},
+			{42, []int{3, 4, 5, 6, 7, 8, 9}, 7, 0, nil},
+			{43, []int{3, 4, 5, 6, 7, 8, 9, 10}, 8, 0, nil},
+			{50, nil, 8, 8, nil},
+		}},
+		{"others come during the hold, and all vanish", GuardConfig{}, []at{
+			{0, upTo(12), 12, 0, nil},
+			{1, upTo(3), 12, 9, nil},
+			{60, []int{1, 2, 3, 21, 22, 23}, 15, 9, nil},
+			{90, nil, 15, 15, nil},
+			{602, nil, 0, 0, nil},
+		}},
 		{"off", GuardConfig{Off: true}, []at{{0, upTo(12), 12, 0, nil}, {1, nil, 0, 0, nil}}},
 		{"own numbers", GuardConfig{MaxLoss: 0.9, MinMembers: 11, Window: time.Second}, []at{{0, upTo(12), 12, 0, nil}, {1, upTo(2), 2, 0, nil}, {10, upTo(12), 12, 0, nil}, {11, upTo(1), 12, 11, nil}}},
 	}
@@ -172,6 +195,9 @@ func TestGuard_BoundedMemory(t *testing.T) {
 		size = max(1, size+rnd.IntN(7)-3)
 		all = append(all, seen{now, size})
 		g.step(now, setOf(upTo(size)...))
+		for _, rec := range g.records {
+			rec.joined = time.Time{} // it replaces none, whose loss would not count
+		}
 		if len(g.history) > sightings+2 {
 			t.Fatalf("%d sets are remembered", len(g.history))
 		}

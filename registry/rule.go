@@ -66,7 +66,8 @@ func (c GuardConfig) withDefaults() GuardConfig {
 //  2. The guard keeps members that vanish together, because they are rarely all dead.
 //     Its base is the largest set within the window. When at least MaxLoss and at least
 //     MinMembers of the base are lost, all that are lost are held. The hold ends when
-//     the loss is below MaxLoss again, an operator accepts it, or the time is over. Two
+//     the loss is below MaxLoss again, an operator accepts it, or the time is over. Members
+//     that come during a hold and vanish together are held until then as well. Two
 //     kinds of departure are no loss: a member that announced it, and one that a new
 //     member has replaced. A new member replaces one, once.
 //  3. Damping takes out a member that comes and goes. What the guard holds is never
@@ -290,21 +291,22 @@ func (r *rule) knows(m *view.Member) bool {
 
 // guard returns the members that are held, and when the hold ends.
 func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (members, time.Time) {
-	if r.since.IsZero() {
-		r.remember(now, actual)
-		r.base = r.largest()
+	r.remember(now, actual)
+	if largest := r.largest(); r.since.IsZero() {
+		r.base = largest
+	} else if n := len(r.lost(largest, actual)); n >= r.cfg.MinMembers && r.tooMany(n, largest) {
+		r.base = r.base.with(largest) // those that have come during the hold vanish as well
 	}
-	r.now = actual
 	r.replace(now, left)
-	lost := r.lost(actual)
+	lost := r.lost(r.base, actual)
 	if r.since.IsZero() {
-		if r.cfg.Off || !r.tooMany(len(lost)) || len(lost) < r.cfg.MinMembers {
+		if r.cfg.Off || !r.tooMany(len(lost), r.base) || len(lost) < r.cfg.MinMembers {
 			return nil, time.Time{}
 		}
 		r.since = now
 		r.excuse(now, math.MaxInt)
 	}
-	if !r.tooMany(len(lost)) || r.cfg.Hold > 0 && now.Sub(r.since) >= r.cfg.Hold {
+	if !r.tooMany(len(lost), r.base) || r.cfg.Hold > 0 && now.Sub(r.since) >= r.cfg.Hold {
 		r.accept()
 		return nil, time.Time{}
 	}
@@ -337,14 +339,14 @@ func (r *rule) replace(now time.Time, left []*memberRecord) {
 	}
 	slices.SortFunc(newcomers, func(a, b *memberRecord) int { return b.joined.Compare(a.joined) })
 	var departed []*memberRecord
-	lost := r.lost(r.now)
+	lost := r.lost(r.base, r.now)
 	for _, m := range lost {
 		if rec := r.records[keyOf(m)]; !rec.young {
 			departed = append(departed, rec)
 		}
 	}
 	open := len(lost) - min(len(departed), len(newcomers))
-	if r.tooMany(open) && len(lost) >= r.cfg.MinMembers {
+	if r.tooMany(open, r.base) && len(lost) >= r.cfg.MinMembers {
 		return
 	}
 	for _, rec := range left {
@@ -358,28 +360,28 @@ func (r *rule) replace(now time.Time, left []*memberRecord) {
 	}
 }
 
-// lost returns the members of the base whose loss counts.
-func (r *rule) lost(actual members) members {
-	return slices.DeleteFunc(r.base.missing(actual), func(m *view.Member) bool {
+// lost returns the members of a set whose loss counts.
+func (r *rule) lost(set, actual members) members {
+	return slices.DeleteFunc(set.missing(actual), func(m *view.Member) bool {
 		rec := r.records[keyOf(m)]
 		return rec == nil || rec.believed
 	})
 }
 
-// size is the size of the base without those whose loss does not count.
-func (r *rule) size() int {
-	n := len(r.base)
+// size is the size of a set without those whose loss does not count.
+func (r *rule) size(set members) int {
+	n := len(set)
 	for _, rec := range r.records {
-		if rec.believed && r.base.has(rec.member) {
+		if rec.believed && set.has(rec.member) {
 			n--
 		}
 	}
 	return n
 }
 
-// tooMany reports whether a loss is at least MaxLoss of the base.
-func (r *rule) tooMany(lost int) bool {
-	return lost > 0 && float64(lost) >= r.cfg.MaxLoss*float64(r.size())
+// tooMany reports whether a loss is at least MaxLoss of a set.
+func (r *rule) tooMany(lost int, set members) bool {
+	return lost > 0 && float64(lost) >= r.cfg.MaxLoss*float64(r.size(set))
 }
 
 func (r *rule) accept() {
@@ -401,9 +403,10 @@ func (r *rule) confirm(lost members) {
 // larger than a newer one, and a set that ended only shortly after a larger one.
 // The last rule bounds its length when members leave fast.
 func (r *rule) remember(now time.Time, actual members) {
-	if last := len(r.history) - 1; last < 0 || len(r.now) > len(r.history[last].set) ||
+	n := r.size(r.now)
+	if last := len(r.history) - 1; last < 0 || n >= r.size(r.history[last].set) ||
 		now.Sub(r.history[last].until) >= r.cfg.Window/sightings {
-		for ; last >= 0 && len(r.history[last].set) <= len(r.now); last-- {
+		for ; last >= 0 && r.size(r.history[last].set) <= n; last-- {
 			r.history[last] = sighting{}
 		}
 		r.history = append(r.history[:last+1], sighting{r.now, now})
@@ -417,12 +420,20 @@ func (r *rule) remember(now time.Time, actual members) {
 	r.history = append(r.history[:0:0], r.history[drop:]...)
 }
 
-// largest returns the largest set of the window, the latest of equals.
+// largest returns the largest set of the window, the latest of equals. Members whose loss
+// does not count do not count here either: those that have left for good must not hide
+// those that have come since.
 func (r *rule) largest() members {
-	if len(r.history) == 0 || len(r.now) >= len(r.history[0].set) {
-		return r.now
+	set, most := r.now, r.size(r.now)
+	for _, s := range slices.Backward(r.history) {
+		if len(s.set) <= most {
+			continue
+		}
+		if n := r.size(s.set); n > most {
+			set, most = s.set, n
+		}
 	}
-	return r.history[0].set
+	return set
 }
 
 // damp returns the members that are taken out, as they are shown, and when that changes.
@@ -474,8 +485,8 @@ func (r *rule) room(actual members) int {
 			up++
 		}
 	}
-	share := int(math.Ceil(r.cfg.MaxLoss*float64(r.size()))) - 1
-	return min(share-len(r.lost(actual)), up-r.cfg.MinMembers)
+	share := int(math.Ceil(r.cfg.MaxLoss*float64(r.size(r.base)))) - 1
+	return min(share-len(r.lost(r.base, actual)), up-r.cfg.MinMembers)
 }
 
 // forget drops the records that say nothing any more.

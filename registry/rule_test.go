@@ -12,13 +12,16 @@ import (
 )
 
 // TestRule_Seeds runs random programs over the rule alone: members crash, flap one after
-// the other, vanish together, drain and come back. Invariants, after each step:
+// the other, vanish together, drain, come back and are renamed, and operators and probes
+// believe a loss. Half of the programs have a guard of their own. Invariants, after each
+// step:
 //
 //   - Step: the members that stop to serve without saying so are fewer than the guard
 //     would hold, unless a hold ends.
 //   - Held: while the guard holds, at least as many serve as when it began, but for those
-//     that say that they do not serve, or that were replaced.
+//     that say that they do not serve, and one for each that has come since.
 //   - Up: damping takes fewer than the guard would hold of those that are up.
+//   - Quiet: after 13 quiet minutes exactly those serve that are up.
 func TestRule_Seeds(t *testing.T) {
 	testhelp.Seeds(t, 2*time.Second, func(t *testing.T, seed uint64) {
 		newRuleProgram(t, seed).play()
@@ -36,6 +39,7 @@ type ruleProgram struct {
 	serves  map[int]bool // after the last step
 	before  map[int]bool // when the hold began
 	log     []string
+	trusted bool // a loss was believed since the last step
 	stopped bool
 }
 
@@ -46,6 +50,12 @@ func newRuleProgram(t *testing.T, seed uint64) *ruleProgram {
 	for i := range p.status {
 		p.status[i] = view.StatusUp
 	}
+	if seed%2 == 0 {
+		p.r.cfg = GuardConfig{
+			MaxLoss: []float64{0.1, 0.3, 0.5, 0.9, 1}[rnd.IntN(5)], MinMembers: 1 + rnd.IntN(5),
+			Window: time.Duration(1+rnd.IntN(60)) * time.Second, Hold: []time.Duration{0, 20 * time.Second, -1}[rnd.IntN(3)],
+		}.withDefaults()
+	}
 	return p
 }
 
@@ -54,7 +64,7 @@ func (p *ruleProgram) play() {
 	p.step(time.Minute)
 	for range 60 {
 		i := p.rnd.IntN(len(p.status))
-		switch p.rnd.IntN(8) {
+		switch p.rnd.IntN(11) {
 		case 0, 1: // one flaps
 			for range 1 + p.rnd.IntN(4) {
 				p.set(time.Second, "", i)
@@ -81,12 +91,75 @@ func (p *ruleProgram) play() {
 			p.step(time.Duration(p.rnd.IntN(90)) * time.Second)
 		case 7:
 			p.set(time.Second, view.StatusUp, i)
-		}
-		if p.stopped {
-			p.t.Log(strings.Join(p.log, "\n"))
-			return
+		case 8:
+			p.rename(1 + p.rnd.IntN(len(p.status)))
+		case 9: // znodes are made anew between two reads
+			for j, status := range p.status {
+				if status != "" && p.rnd.IntN(3) > 0 {
+					p.czxid++
+					p.zxids[j] = p.czxid
+				}
+			}
+			p.step(time.Second)
+		case 10:
+			p.believe()
 		}
 	}
+	for range 6 * 13 {
+		p.step(10 * time.Second)
+	}
+	for i, status := range p.status {
+		if p.r.cfg.Hold > 0 && p.serves[i] != (status == view.StatusUp) {
+			p.fault("member %d is %q, serves is %v", i, status, p.serves[i])
+		}
+	}
+	if p.stopped {
+		p.t.Logf("%+v\n%s", p.r.cfg, strings.Join(p.log, "\n"))
+	}
+}
+
+// rename lets new members come in the place of the first n, before these go or after it.
+func (p *ruleProgram) rename(n int) {
+	if len(p.status) > 20 {
+		return
+	}
+	gap := time.Duration(p.rnd.IntN(2)) * time.Second
+	come := func() {
+		for range n {
+			p.status, p.zxids = append(p.status, ""), append(p.zxids, 0)
+			p.set(gap, view.StatusUp, len(p.status)-1)
+		}
+	}
+	first := p.rnd.IntN(3) > 0
+	if first {
+		come()
+		p.step(time.Duration(p.rnd.IntN(40)) * time.Second)
+	}
+	clean := p.rnd.IntN(2) == 0
+	for i := range n {
+		if clean {
+			p.set(gap, view.StatusDraining, i)
+		}
+		p.set(gap, "", i)
+	}
+	if !first {
+		come()
+	}
+}
+
+// believe lets an operator or a probe believe a loss that is held.
+func (p *ruleProgram) believe() {
+	lost := p.r.lost(p.r.base, p.r.now)
+	switch {
+	case p.r.since.IsZero():
+	case p.rnd.IntN(2) == 0:
+		p.r.accept()
+		p.trusted = true
+	default:
+		p.r.confirm(lost[:p.rnd.IntN(len(lost)+1)])
+		p.trusted = true
+	}
+	p.step(time.Second)
 }
 
 // all gives every member a status, one after the other.
@@ -134,7 +207,11 @@ func (p *ruleProgram) step(after time.Duration) {
 		serves[port] = true
 	}
 	p.log = append(p.log, fmt.Sprintf("%s registered %v, serving %v, holding %v", p.now.Format("04:05.0"), p.status, serving(shown), !p.r.since.IsZero()))
-	p.judge(held, serves)
+	if p.trusted {
+		p.before, p.trusted = nil, false
+	} else {
+		p.judge(held, serves)
+	}
 	p.serves = serves
 }
 
@@ -143,20 +220,28 @@ func (p *ruleProgram) judge(held bool, serves map[int]bool) {
 	if holds && !held {
 		p.before = p.serves
 	}
-	lost := func(was map[int]bool) int {
+	lost := func(was map[int]bool, replaced bool) int {
 		n := 0
 		for i := range was {
-			if !serves[i] && (p.status[i] == "" || p.status[i] == view.StatusUp) && !p.announced(i) {
+			rec := p.r.records[keyOf(setOf(i)[0])]
+			if said := rec != nil && (rec.announced || rec.believed && !replaced); !serves[i] && !said && (p.status[i] == "" || p.status[i] == view.StatusUp) {
 				n++
 			}
 		}
 		return n
 	}
-	if n := lost(p.serves); (holds || !held) && n >= DefaultMinMembers && float64(n) >= DefaultMaxLoss*float64(len(p.serves)) {
-		p.fault("%d of %d stop to serve in one step", n, len(p.serves))
+	size := max(len(p.serves), p.r.size(p.r.base))
+	if n := lost(p.serves, false); (holds || !held) && n >= p.r.cfg.MinMembers && float64(n) >= p.r.cfg.MaxLoss*float64(size) {
+		p.fault("%d of %d stop to serve in one step", n, size)
 	}
-	if n := lost(p.before); holds && n > 0 {
-		p.fault("%d that served when the hold began do not serve: %v", n, p.r.out())
+	came := 0
+	for i := range serves {
+		if !p.before[i] {
+			came++
+		}
+	}
+	if n := lost(p.before, true); holds && n > came {
+		p.fault("%d that served when the hold began do not serve, %d have come", n, came)
 	}
 	up, out := 0, 0
 	for i, status := range p.status {
@@ -166,15 +251,9 @@ func (p *ruleProgram) judge(held bool, serves map[int]bool) {
 			}
 		}
 	}
-	if out > 0 && (float64(out) >= DefaultMaxLoss*float64(up) || up-out < DefaultMinMembers) {
+	if out > 0 && (float64(out) >= p.r.cfg.MaxLoss*float64(up) || up-out < p.r.cfg.MinMembers) {
 		p.fault("%d of %d that are up do not serve", out, up)
 	}
-}
-
-// announced reports whether the member said that it goes.
-func (p *ruleProgram) announced(i int) bool {
-	rec := p.r.records[keyOf(setOf(i)[0])]
-	return rec != nil && rec.announced
 }
 
 func (p *ruleProgram) fault(format string, args ...any) {
