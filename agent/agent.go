@@ -29,6 +29,8 @@ import (
 	"github.com/zkagent/zkagent/internal/maintenance"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/renderlog"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/systemd"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/session"
@@ -67,6 +69,7 @@ type Agent struct {
 	settings  settingsInUse
 	wake      wake
 	saved     *lastGoodSaver
+	renders   *renderlog.Store
 	hostMaint *maintenance.Host
 }
 
@@ -81,9 +84,9 @@ type process struct {
 
 // settingsInUse orders start, reloads and stop of what the settings want.
 type settingsInUse struct {
-	state atomic.Pointer[settingsState]
-	up    chan struct{} // closed when the first settings are in use
-	down  chan struct{} // closed when Run has returned
+	state atomic.Pointer[show.SettingsStatus] // how the last load went
+	up    chan struct{}                       // closed when the first settings are in use
+	down  chan struct{}                       // closed when Run has returned
 
 	mu     sync.Mutex // mu is held by a start, reload or stop; it guards closed.
 	closed bool       // the agent stops
@@ -93,14 +96,6 @@ type settingsInUse struct {
 type wake struct {
 	record   chan struct{} // the record of this host may be another
 	services chan struct{} // a service, or its checks, changed
-}
-
-// settingsState is how the last load of the settings went.
-type settingsState struct {
-	hash   string
-	loaded time.Time
-	files  []string
-	err    error
 }
 
 // New checks cfg and returns an Agent. It does no I/O but reading the state
@@ -167,7 +162,7 @@ func (a *Agent) build(cfg *Config) {
 	a.loop = &loop{
 		log: a.log, conds: a.conds, events: a.events, engine: a.engine, places: func() []place { return a.cfg.Load().places() },
 		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
-		startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.renderKeeper(cfg.StateDir),
+		startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.keepRender,
 		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
 		done: make(chan struct{}), ready: make(chan struct{}),
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, granted: map[view.Source]turn{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
@@ -179,6 +174,7 @@ func (a *Agent) build(cfg *Config) {
 		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.left, up: a.loop.send,
 		units: map[string]*runningUnit{},
 	}
+	a.renders = renderlog.New(cfg.StateDir)
 	a.saved = &lastGoodSaver{a: a, wake: make(chan struct{}, 1), kept: lastgood.NewKeeper(cfg.StateDir)}
 	a.dns = a.dnsKeeper()
 	a.web = web.New(web.Config{
@@ -215,7 +211,7 @@ func (a *Agent) use(cfg *Config) {
 		elections[e.Name] = e.Path
 	}
 	a.hooks.Set(cfg.Hooks, elections)
-	a.settings.state.Store(&settingsState{hash: cfg.Hash, loaded: time.Now(), files: cfg.Files})
+	a.settings.state.Store(&show.SettingsStatus{Hash: cfg.Hash, Loaded: time.Now(), Files: cfg.Files})
 	a.metrics.settings(true, cfg.Hash)
 	a.web.Changed()
 	a.dns.Changed()
@@ -267,7 +263,7 @@ func (a *Agent) Reload(ctx context.Context) error {
 	a.conds.Set(condition.SettingsInvalid, "", err)
 	if err != nil {
 		old := *a.settings.state.Load()
-		old.err = err
+		old.Error = err.Error()
 		a.settings.state.Store(&old)
 		a.metrics.settings(false, "")
 		a.log.Error("cannot load the settings", "err", err)
@@ -302,7 +298,8 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.engine.Retain(cfg.Bundles)
 	a.announceChecks(&cfg)
 	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles), func() {
-		if registersMore(old, &cfg) {
+		now := cfg.claims()
+		if slices.ContainsFunc(old.claims(), func(claim string) bool { return !slices.Contains(now, claim) }) {
 			a.left.Add(registered{old, a.log})
 		}
 	})
@@ -381,9 +378,11 @@ func parseBundles(cfg *Config) ([]*bundle, error) {
 	var bundles []*bundle
 	var errs []error
 	for _, b := range cfg.Parse() {
-		bundles = append(bundles, &bundle{
-			shownBundle: shownBundle{b, bundleReport{State: "waiting"}}, settle: apply.Settle{Min: b.Config.WaitMin, Max: b.Config.WaitMax},
-		})
+		report := bundleReport{State: "waiting"}
+		if b.Err != nil {
+			report = bundleReport{State: "failed", Stage: "parse", Err: b.Err}
+		}
+		bundles = append(bundles, &bundle{shownBundle: shownBundle{b, report}, settle: apply.Settle{Min: b.Config.WaitMin, Max: b.Config.WaitMax}})
 		errs = append(errs, b.Err)
 	}
 	return bundles, errors.Join(errs...)
@@ -395,11 +394,6 @@ func (a *Agent) setLoop(ctx context.Context, cfg *Config) []*bundle {
 	bundles, err := parseBundles(cfg)
 	if err != nil {
 		a.log.Error("cannot use the templates", "err", err)
-	}
-	for _, b := range bundles {
-		if b.Err != nil {
-			b.report.State, b.report.Stage, b.report.Err = "failed", "parse", b.Err
-		}
 	}
 	a.loop.do(ctx, func() {
 		a.loop.set(cfg.Sources(), bundles)

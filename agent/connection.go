@@ -95,9 +95,10 @@ type outage struct {
 
 // away opens the condition, and notes the outage.
 func (a *Agent) away() {
-	reason := a.unreachable()
+	z := a.sessions.Status()
+	reason := z.State.String() + ": " + cmp.Or(z.LastError, "no server has answered yet")
 	is, other := condition.ZooKeeperUnreachable, condition.ZooKeeperRefused
-	if a.sessions.Status().Refused {
+	if z.Refused {
 		is, other = other, is
 	}
 	a.conds.Open(is, "", reason)
@@ -127,23 +128,17 @@ func (a *Agent) back() {
 	})
 }
 
-// see notes that the outage lasts, if it is one of this process or of one that ended
-// shortly before. Otherwise it ended when that process last saw it: what came later is
-// not known.
-func (o *outage) see(started time.Time) {
-	now := time.Now()
-	if o.Open = !o.Until.Before(started) || now.Sub(o.Until) < outageGap; o.Open {
-		o.Until, o.Seconds = now, view.Seconds(now.Sub(o.Since))
-	}
-}
-
-// changeOutages sees an open outage, and lets fn change the list, here and for the next
-// process.
+// changeOutages notes that an open outage lasts, if it is one of this process or of one that
+// ended shortly before. Otherwise it ended when that process last saw it: what came later is
+// not known. Then fn changes the list, here and for the next process.
 func (a *Agent) changeOutages(fn func([]outage) []outage) {
 	err := a.outages.Change(func(list *[]outage) files.Write {
-		was := slices.Clone(*list)
+		was, now := slices.Clone(*list), time.Now()
 		if n := len(*list) - 1; n >= 0 && (*list)[n].Open {
-			(*list)[n].see(a.process.started)
+			o := &(*list)[n]
+			if o.Open = !o.Until.Before(a.process.started) || now.Sub(o.Until) < outageGap; o.Open {
+				o.Until, o.Seconds = now, view.Seconds(now.Sub(o.Since))
+			}
 		}
 		if *list = fn(*list); slices.Equal(was, *list) {
 			return files.WriteNothing
@@ -170,9 +165,3 @@ func (a *Agent) pastOutages() []show.Outage {
 
 // hexID shows a session id as servers do.
 func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) } // #nosec G115 -- its bits are what is shown
-
-// unreachable says why there is no connection.
-func (a *Agent) unreachable() string {
-	z := a.sessions.Status()
-	return z.State.String() + ": " + cmp.Or(z.LastError, "no server has answered yet")
-}

@@ -186,7 +186,7 @@ func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 	}
 	a.quiesce()
 	a.within(stopStepGrace+proc.DefaultGrace, "hooks", endHooks)
-	a.within(stopStepGrace+a.longestKill(), "programs", func() { a.sup.drop(context.Background(), "exec") })
+	a.within(stopStepGrace+a.longestKill(), "programs", func() { a.sup.stop(context.Background(), string(kindExec), true) })
 	units := stopUnitGrace + a.longestDrain()
 	ctx, cancel := context.WithTimeout(context.Background(), units)
 	defer cancel()
@@ -196,9 +196,9 @@ func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 		a.within(stopApplyGrace, "leader-only commands", func() { a.hooks.HandOver(ctx) })
 		a.sessions.HandOver()
 		a.within(stopStepGrace, "session", endSession)
-		a.within(units, "units", func() { a.sup.stop(ctx, false) })
+		a.within(units, "units", func() { a.sup.stop(ctx, "", false) })
 	} else {
-		a.within(units, "units", func() { a.sup.stop(ctx, true) })
+		a.within(units, "units", func() { a.sup.stop(ctx, "", true) })
 		a.within(stopHookGrace, "on_deposed hooks", a.hooks.Wait)
 		a.within(stopStepGrace, "session", endSession)
 	}

@@ -148,12 +148,9 @@ func (l *loop) renderOf(job *apply.Job, r *apply.Result) func() {
 	}
 }
 
-// renderKeeper returns what keeps records in the state directory.
-func (a *Agent) renderKeeper(stateDir string) func(string, renderlog.Record) {
-	store := renderlog.New(stateDir)
-	return func(bundle string, r renderlog.Record) {
-		if err := store.Add(bundle, r, a.cfg.Load().HistorySize); err != nil {
-			a.log.Warn("cannot save the render in the history", "template", bundle, "err", err)
-		}
+// keepRender keeps a record in the state directory.
+func (a *Agent) keepRender(bundle string, r renderlog.Record) {
+	if err := a.renders.Add(bundle, r, a.cfg.Load().HistorySize); err != nil {
+		a.log.Warn("cannot save the render in the history", "template", bundle, "err", err)
 	}
 }

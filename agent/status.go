@@ -29,6 +29,7 @@ func (a *Agent) Status() show.Status {
 		},
 		Summary: a.Summary(), Conditions: a.conds.List(),
 		Sources: a.sourceStatus(cfg, snap), Templates: a.templateStatus(cfg, snap), Hooks: a.HookStatus(), Execs: a.execStatus(),
+		Settings: *a.settings.state.Load(),
 	}
 	z := a.sessions.Status()
 	s.ZooKeeper = show.ZooKeeperStatus{
@@ -41,11 +42,6 @@ func (a *Agent) Status() show.Status {
 	}
 	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
-	st := a.settings.state.Load()
-	s.Settings = show.SettingsStatus{Hash: st.hash, Loaded: st.loaded, Files: st.files}
-	if st.err != nil {
-		s.Settings.Error = st.err.Error()
-	}
 	return s
 }
 

@@ -233,27 +233,18 @@ func (u *runningUnit) stop(ctx context.Context) {
 	u.wg.Wait()
 }
 
-// drop stops every unit of a kind at the same time.
-func (s *supervisor) drop(ctx context.Context, kind string) {
-	var wg sync.WaitGroup
-	for id, u := range s.units {
-		if u.spec.kind == kind {
-			s.remove(id)
-			wg.Go(func() { u.stop(ctx) })
-		}
-	}
-	wg.Wait()
-}
-
-// stop stops every unit at the same time. With leave, each may say good-bye.
-func (s *supervisor) stop(ctx context.Context, leave bool) {
+// stop stops the units of a kind, or all of them, at the same time. With leave, each may
+// say good-bye.
+func (s *supervisor) stop(ctx context.Context, kind string, leave bool) {
 	s.settle()
 	var wg sync.WaitGroup
 	for _, u := range s.units {
 		if !leave {
 			u.parts.leave = nil
 		}
-		wg.Go(func() { u.stop(ctx) })
+		if kind == "" || u.spec.kind == kind {
+			wg.Go(func() { u.stop(ctx) })
+		}
 	}
 	wg.Wait()
 }
@@ -278,10 +269,16 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 		specs = append(specs, unitSpec{kind: string(kindConfig), name: x.Name, key: x, make: func(any) unitParts { return a.configUnit(x) }})
 	}
 	for _, x := range c.Groups {
-		specs = append(specs, unitSpec{kind: string(kindGroup), name: x.Name, key: x, make: func(any) unitParts { return a.groupUnit(x) }})
+		specs = append(specs, unitSpec{kind: string(kindGroup), name: x.Name, key: x, make: func(any) unitParts {
+			g := registry.NewGroup(a.followed("group", x))
+			return a.followGroup(view.Untyped(g.Run), g)
+		}})
 	}
 	for _, x := range c.GroupSets {
-		specs = append(specs, unitSpec{kind: string(kindGroups), name: x.Name, key: x, make: func(any) unitParts { return a.groupsUnit(x) }})
+		specs = append(specs, unitSpec{kind: string(kindGroups), name: x.Name, key: x, make: func(any) unitParts {
+			g := registry.NewGroups(a.followed("groups", x))
+			return a.followGroup(view.Untyped(g.Run), g)
+		}})
 	}
 	for _, x := range c.Services {
 		specs = append(specs, unitSpec{kind: string(kindService), name: x.Name, key: x, make: func(old any) unitParts { return a.serviceUnit(x, old) }})

@@ -70,18 +70,15 @@ func refusedNames(v *view.Groups) error {
 	return fmt.Errorf("not a group, because its name is not allowed: %s", strings.Join(list, ", "))
 }
 
-func (a *Agent) groupUnit(c registry.GroupConfig) unitParts {
-	c.Logger, c.Metrics = a.log, a.metrics.of.registry
-	c.Problem = func(_ string, err error) { a.conds.Set(condition.SourceUnusable, "group "+c.Name, err) }
-	g := registry.NewGroup(c)
-	return a.followGroup(view.Untyped(g.Run), g)
-}
-
-func (a *Agent) groupsUnit(c registry.GroupConfig) unitParts {
+// followed is the configuration of what follows a group, or a set of groups.
+func (a *Agent) followed(kind string, c registry.GroupConfig) registry.GroupConfig {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
 	c.Problem = func(group string, err error) {
-		a.conds.Set(condition.SourceUnusable, strings.TrimSuffix("groups "+c.Name+"/"+group, "/"), err)
+		subject := kind + " " + c.Name
+		if kind == string(kindGroups) && group != "" {
+			subject += "/" + group
+		}
+		a.conds.Set(condition.SourceUnusable, subject, err)
 	}
-	g := registry.NewGroups(c)
-	return a.followGroup(view.Untyped(g.Run), g)
+	return c
 }

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/leftover"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/recipe"
-	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -73,26 +70,19 @@ func (cfg registered) Wanted(ctx context.Context, s *session.Session) (*leftover
 	return w, nil
 }
 
-// registersMore reports whether old has a service, an election or a config tree
-// that now has not.
-func registersMore(old, now *Config) bool {
-	for _, was := range old.Services {
-		if !slices.ContainsFunc(now.Services, func(n registry.ServiceConfig) bool {
-			gone := func(group string) bool { return !slices.Contains(n.Groups, group) }
-			return n.Name == was.Name && n.Format == was.Format && n.MemberID == was.MemberID && !slices.ContainsFunc(was.Groups, gone)
-		}) {
-			return true
+// claims names what the units of the settings register.
+func (c *Config) claims() []string {
+	var list []string
+	for _, s := range c.Services {
+		for _, group := range s.Groups {
+			list = append(list, fmt.Sprintf("service %q %q %q in %s", s.Name, s.Format, s.MemberID, group))
 		}
 	}
-	for _, was := range old.Elections {
-		if !slices.ContainsFunc(now.Elections, func(n ElectionConfig) bool { return n.Path == was.Path && n.Dialect == was.Dialect }) {
-			return true
-		}
+	for _, e := range c.Elections {
+		list = append(list, "candidate of "+e.Dialect+" in "+e.Path)
 	}
-	for _, was := range old.Configs {
-		if !slices.ContainsFunc(now.Configs, func(n config.Config) bool { return n.Path == was.Path }) {
-			return true
-		}
+	for _, x := range c.Configs {
+		list = append(list, "subscription to "+x.Path)
 	}
-	return false
+	return list
 }
