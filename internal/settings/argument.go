@@ -366,22 +366,17 @@ func (r *reader) strmap() map[string]string {
 
 // ports reads a map of named ports.
 func (r *reader) ports() map[string]int {
-	v, ok := r.value(cty.Map(cty.Number))
-	if !ok {
+	texts := r.strmap()
+	if texts == nil {
 		return nil
 	}
 	m := map[string]int{}
-	values := v.AsValueMap()
-	for _, name := range sortedKeys(values) {
-		if values[name].IsNull() {
-			continue
+	for _, name := range sortedKeys(texts) {
+		n, err := strconv.Atoi(texts[name])
+		if err != nil || n < 1 || n > 65535 {
+			r.s.errorAt(r.At, "Invalid port", "%s: %s is not a port from 1 to 65535.", name, texts[name])
 		}
-		n, accuracy := values[name].AsBigFloat().Int64()
-		if accuracy != 0 || n < 1 || n > 65535 {
-			r.s.errorAt(r.At, "Invalid port", "%s: %s is not a port from 1 to 65535.", name, values[name].AsBigFloat().String())
-			continue
-		}
-		m[name] = int(n)
+		m[name] = n
 	}
 	return m
 }

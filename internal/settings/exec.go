@@ -45,14 +45,11 @@ func (s *Settings) resolveExecs(blocks []*execBlock) {
 			if err := s.checkEnvFrom(name, c.EnvFrom[name]); err != nil {
 				s.errorAt(b.EnvFrom.At, "Invalid environment variable", "%s", sentence(err.Error()))
 			}
-		}
-		allowed := b.AllowEnv.Value
-		for _, name := range sortedKeys(c.EnvFrom) {
-			if proc.RunsCode(name) && !slices.Contains(allowed, name) {
+			if proc.RunsCode(name) && !slices.Contains(b.AllowEnv.Value, name) {
 				s.errorAt(b.EnvFrom.At, "Variable runs code", "The variable %s lets the writer of the key %q run code; allow_env = [%q] permits it.", name, c.EnvFrom[name], name)
 			}
 		}
-		for _, name := range allowed {
+		for _, name := range b.AllowEnv.Value {
 			if _, ok := c.EnvFrom[name]; !ok {
 				s.errorAt(b.AllowEnv.At, "Variable is not used", "%q is not one of env_from.", name)
 			}
@@ -77,7 +74,7 @@ func (s *Settings) checkEnvFrom(name, key string) error {
 	if !ok || rest == "" {
 		return fmt.Errorf("%s = %q: write the config's name, a slash and the key, as in \"web/timeout\"", name, key)
 	}
-	if _, ok := s.names["config"][cfg]; !ok {
+	if _, ok := s.find("config", cfg); !ok {
 		return fmt.Errorf("%s = %q: there is no config named %q.%s", name, key, cfg, s.nearest("config", cfg))
 	}
 	return nil

@@ -31,17 +31,16 @@ func (s *Settings) resolveHooks(blocks []*hookBlock) {
 			Schedule: b.Schedule.Value, OnElected: b.OnElected.Value, OnDeposed: b.OnDeposed.Value,
 			Command: s.command(b.Command, vars{}), Timeout: b.Timeout.Value, Retries: b.Retries.Value, Jitter: b.Jitter.Value,
 			Overlap: b.Overlap.Value, CatchUp: b.CatchUp.Value, Idempotent: b.Idempotent.Value,
+			Leader: s.ref(b.Leader, "election").Name,
 		}
 		h.Command.Env = s.env(b.envArgs)
-		leader, led := s.ref(b.Leader, "election")
-		h.Leader = leader.Name
-		if (h.OnElected || h.OnDeposed) && !led && !b.Leader.Set {
+		if (h.OnElected || h.OnDeposed) && !b.Leader.Set {
 			s.errorAt(b.At, "Hook without an election", "on_elected and on_deposed need leader = election.NAME: whose leadership is meant?")
 		}
 		if !b.Schedule.Set && !b.OnChange.Set && !h.OnElected && !h.OnDeposed {
 			s.warnAt(b.At, "Hook without a trigger", "Hook %q has none of on_change, schedule, on_elected and on_deposed; it runs only by \"zkagent hooks run %s\".", b.Name, b.Name)
 		}
-		if h.OnDeposed && led && h.Timeout > s.Config.ZooKeeper.Timeout && s.Config.ZooKeeper.Timeout > 0 && b.Timeout.Set && !h.OnElected && !b.Schedule.Set && !b.OnChange.Set {
+		if h.OnDeposed && h.Leader != "" && h.Timeout > s.Config.ZooKeeper.Timeout && s.Config.ZooKeeper.Timeout > 0 && b.Timeout.Set && !h.OnElected && !b.Schedule.Set && !b.OnChange.Set {
 			s.warnAt(b.Timeout.At, "Long on_deposed", "The next leader begins at most %s after this one lost its session; a longer run overlaps with it.", s.Config.ZooKeeper.Timeout)
 		}
 		s.Config.Hooks = append(s.Config.Hooks, h)

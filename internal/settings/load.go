@@ -42,8 +42,7 @@ type Settings struct {
 
 	opts    Options
 	secrets secrets
-	names   index
-	blocks  []declared
+	blocks  []block // with labels, in order
 	evals   map[string]*hcl.EvalContext
 	missing []string           // what the expression being evaluated lacks on this host
 	claims  map[string]claimed // by destination: the template that writes it

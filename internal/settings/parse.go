@@ -11,7 +11,6 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/template"
-	"github.com/zkagent/zkagent/view"
 )
 
 // origin says where the text of a template stands, so that its errors name a place
@@ -73,16 +72,6 @@ func leastIndent(body string) int {
 	return max(least, 0)
 }
 
-func (s *Settings) declared() []view.Source {
-	var list []view.Source
-	for _, kind := range []view.Kind{view.KindConfig, view.KindElection, view.KindGroup, view.KindGroups} {
-		for _, name := range sortedKeys(s.names[string(kind)]) {
-			list = append(list, view.Source{Kind: kind, Name: name})
-		}
-	}
-	return list
-}
-
 // parseTemplate parses a template as the agent will, and reports what is
 // wrong with it and which undeclared names it uses.
 func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
@@ -93,11 +82,11 @@ func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
 	parsed, err := template.Parse(t.Template(text))
 	if err != nil {
 		s.templateErrors(t.Name, err, o)
-		s.templateErrors(t.Name, template.Undeclared(t.Template(text), s.declared()), o)
+		s.templateErrors(t.Name, template.Undeclared(t.Template(text), s.Config.Sources()), o)
 		return
 	}
 	t.Parsed = parsed
-	s.templateErrors(t.Name, parsed.Uses().Undeclared(s.declared()), o)
+	s.templateErrors(t.Name, parsed.Uses().Undeclared(s.Config.Sources()), o)
 	for _, w := range parsed.Warnings() {
 		s.warnAt(o.place(w.Line, w.Column), "Template "+t.Name, "%s", sentence(w.Text))
 	}

@@ -13,47 +13,41 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// index knows every labelled block by kind and label, and where it stands.
-type index map[string]map[string]hcl.Range
-
-// declared is a labelled block.
-type declared struct {
+// block is a labelled block.
+type block struct {
 	kind, name string
 	at         hcl.Range
 }
 
-// index collects the names of all blocks.
+// find returns the first block of a kind with that label.
+func (s *Settings) find(kind, name string) (block, bool) {
+	i := slices.IndexFunc(s.blocks, func(b block) bool { return b.kind == kind && b.name == name })
+	if i < 0 {
+		return block{}, false
+	}
+	return s.blocks[i], true
+}
+
+// index collects the names of all blocks. It reports a label that is used twice within
+// one kind, or by two kinds that share their names.
 func (s *Settings) index(all *root) {
-	s.names = index{}
 	for f := range tagged(reflect.TypeFor[root]()) {
 		if len(labels(blockType(f.Type))) == 0 {
 			continue
 		}
-		for _, b := range reflect.ValueOf(all).Elem().FieldByIndex(f.Index).Seq2() {
-			at, _ := reflect.TypeAssert[hcl.Range](b.Elem().FieldByName("At"))
-			s.declare(declared{tagName(f), b.Elem().FieldByName("Name").String(), at})
+		for _, raw := range reflect.ValueOf(all).Elem().FieldByIndex(f.Index).Seq2() {
+			at, _ := reflect.TypeAssert[hcl.Range](raw.Elem().FieldByName("At"))
+			b := block{tagName(f), raw.Elem().FieldByName("Name").String(), at}
+			if first, twice := s.find(b.kind, b.name); twice {
+				s.errorAt(b.at, "Duplicate "+b.kind, "A %s named %q was already declared at %s. Labels must be unique.", b.kind, b.name, place(first.at))
+			} else if err := checkLabel(b.name); err != nil {
+				s.errorAt(b.at, "Invalid label", "%s %q: %v.", b.kind, b.name, err)
+			}
+			if first, ok := s.find("template", b.name); ok && b.kind == "bundle" {
+				s.errorAt(b.at, "Duplicate bundle", "A template named %q was already declared at %s; a template is a bundle of one, so they share their names.", b.name, place(first.at))
+			}
+			s.blocks = append(s.blocks, b)
 		}
-	}
-}
-
-// declare adds one block to the index. It reports a label that is used twice within
-// one kind, or by two kinds that share their names.
-func (s *Settings) declare(b declared) {
-	s.blocks = append(s.blocks, b)
-	if s.names[b.kind] == nil {
-		s.names[b.kind] = map[string]hcl.Range{}
-	}
-	first, twice := s.names[b.kind][b.name]
-	if twice {
-		s.errorAt(b.at, "Duplicate "+b.kind, "A %s named %q was already declared at %s. Labels must be unique.", b.kind, b.name, place(first))
-	} else if err := checkLabel(b.name); err != nil {
-		s.errorAt(b.at, "Invalid label", "%s %q: %v.", b.kind, b.name, err)
-	}
-	if first, ok := s.names["template"][b.name]; ok && b.kind == "bundle" {
-		s.errorAt(b.at, "Duplicate bundle", "A template named %q was already declared at %s; a template is a bundle of one, so they share their names.", b.name, place(first))
-	}
-	if !twice {
-		s.names[b.kind][b.name] = b.at
 	}
 }
 
@@ -79,13 +73,14 @@ func place(r hcl.Range) string {
 	return fmt.Sprintf("%s:%d:%d", r.Filename, r.Start.Line, r.Start.Column)
 }
 
-// ref reads a reference to a block of one of the kinds, such as
-// election.nightly or config["web.v2"].
-func (s *Settings) ref(e expression, kinds ...string) (view.Source, bool) {
+// ref reads a reference to a block of one of the kinds, such as election.nightly or
+// config["web.v2"]; the zero Source without one.
+func (s *Settings) ref(e expression, kinds ...string) view.Source {
 	if !e.Set {
-		return view.Source{}, false
+		return view.Source{}
 	}
-	return s.reference(e.Expression, kinds)
+	src, _ := s.reference(e.Expression, kinds)
+	return src
 }
 
 // refs reads a list of references, each at most once.
@@ -136,7 +131,7 @@ func (s *Settings) reference(e hcl.Expression, kinds []string) (view.Source, boo
 		s.errorAt(e.Range(), "Invalid reference", "Expected %s.NAME, or %s[\"NAME\"] for a label with a dot.", kind, kind)
 		return view.Source{}, false
 	}
-	if _, ok := s.names[kind][name]; !ok {
+	if _, ok := s.find(kind, name); !ok {
 		s.errorAt(e.Range(), "Reference to undeclared "+kind, "There is no %s named %q.%s", kind, name, s.nearest(kind, name))
 		return view.Source{}, false
 	}
@@ -161,8 +156,10 @@ func label(t hcl.Traversal) (string, bool) {
 
 func (s *Settings) nearest(kind, name string) string {
 	var names []string
-	for n := range s.names[kind] {
-		names = append(names, n)
+	for _, b := range s.blocks {
+		if b.kind == kind {
+			names = append(names, b.name)
+		}
 	}
 	slices.Sort(names)
 	if hint := didYouMean(name, names); hint != "" || len(names) == 0 {

@@ -67,7 +67,7 @@ func (s *Settings) verifyLog(b *verifyBlock) string {
 // check, reload.
 func (s *Settings) resolveWork(at hcl.Range, name string, b *workBlock) apply.Config {
 	c := apply.Config{Name: name, Position: position(at), Splay: s.Config.Splay}
-	if src, ok := s.ref(b.ForEach, "groups", "group", "config"); ok {
+	if src := s.ref(b.ForEach, "groups", "group", "config"); src.Name != "" {
 		c.ForEach = &src
 	}
 	if b.Splay.Set {
@@ -135,10 +135,9 @@ var handOffs = []string{
 }
 
 func (s *Settings) resolveReload(b *reloadBlock, bundle string, v vars) *apply.ReloadConfig {
-	leader, _ := s.ref(b.Leader, "election")
 	c := &apply.ReloadConfig{
 		Command: s.command(b.Command, v), Timeout: b.Timeout.Value, MinInterval: b.MinInterval.Value,
-		Retry: b.Retry.Value, OnFailure: b.OnFailure.Value, Leader: leader.Name,
+		Retry: b.Retry.Value, OnFailure: b.OnFailure.Value, Leader: s.ref(b.Leader, "election").Name,
 	}
 	c.Command.Env = s.env(b.envArgs)
 	if b.Rolling != nil {

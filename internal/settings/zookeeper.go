@@ -64,11 +64,8 @@ func (s *Settings) resolveZooKeeper(all *root) {
 	}
 	c := session.Config{
 		Servers: s.servers(b.Servers), Timeout: b.Timeout.Value, ACL: s.acl(b.ACL),
-		ReadOnly: b.RO.Value, FollowReconfig: b.Follow.Value,
+		ReadOnly: b.RO.Value, FollowReconfig: b.Follow.Value, Chroot: strings.TrimSuffix(b.Chroot.Value, "/"),
 		StateDir: s.Config.StateDir, Identity: s.Config.ID, Logger: s.opts.Logger,
-	}
-	if c.Chroot = strings.TrimSuffix(b.Chroot.Value, "/"); c.Chroot != "" && b.Chroot.Set && c.Chroot == "/" {
-		c.Chroot = ""
 	}
 	switch {
 	case c.Timeout < shortSession:
@@ -106,7 +103,7 @@ func (s *Settings) resolveZooKeeper(all *root) {
 // needsServer returns the first block that needs ZooKeeper, and what it is called.
 func (s *Settings) needsServer() (hcl.Range, string) {
 	for _, kind := range []string{"service", "config", "group", "groups", "election"} {
-		if i := slices.IndexFunc(s.blocks, func(b declared) bool { return b.kind == kind }); i >= 0 {
+		if i := slices.IndexFunc(s.blocks, func(b block) bool { return b.kind == kind }); i >= 0 {
 			return s.blocks[i].at, strings.ReplaceAll(kind, "groups", "set of groups")
 		}
 	}
