@@ -1,8 +1,8 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -25,8 +25,7 @@ type written struct {
 	Name string
 }
 
-// argument is a field of a block: the value that decode has read under the rule of
-// the field's tags.
+// argument is what an argument of a block has been read to.
 type argument[T any] struct {
 	Value T // the default, when the argument is not set or wrong
 	written
@@ -38,11 +37,8 @@ type (
 	boolean  = argument[bool]
 	duration = argument[time.Duration]
 	size     = argument[int64]
-	share    = argument[float64] // 0.3 for 30%
-	fileMode = argument[fs.FileMode]
 	list     = argument[[]string]
 	textMap  = argument[map[string]string]
-	portMap  = argument[map[string]int]
 )
 
 // expression is an argument that is evaluated later: a reference, a command, a
@@ -53,9 +49,9 @@ type expression struct {
 	written
 }
 
-// rule is what the tags of an argument say:
+// rule is what the name and the tag of an argument say:
 //
-//	hcl:"name,optional"  its name; without ",optional" it is required
+//	name,optional        its name; without ",optional" it is required
 //	is:"duration"        what it is, for the reference
 //	default:"10s"        what it is when it is absent
 //	min:"1s" max:"1h"    its limits, in its own notation
@@ -71,19 +67,17 @@ type rule struct {
 	enum     []string
 	check    string
 	doc      string
+	common   bool // it is an argument of every kind of the block
 }
 
-func ruleOf(f reflect.StructField) rule {
-	name, option, _ := strings.Cut(f.Tag.Get("hcl"), ",")
+func ruleOf(name string, tag reflect.StructTag) rule {
+	name, option, _ := strings.Cut(name, ",")
 	r := rule{
-		name: name, required: option == "", is: f.Tag.Get("is"), def: f.Tag.Get("default"),
-		min: f.Tag.Get("min"), max: f.Tag.Get("max"), check: f.Tag.Get("check"), doc: f.Tag.Get("doc"),
+		name: name, required: option == "", is: tag.Get("is"), def: tag.Get("default"),
+		min: tag.Get("min"), max: tag.Get("max"), check: cmp.Or(tag.Get("check"), tag.Get("is")), doc: tag.Get("doc"),
 	}
-	if e := f.Tag.Get("enum"); e != "" {
+	if e := tag.Get("enum"); e != "" {
 		r.enum = strings.Split(e, "|")
-	}
-	if r.check == "" {
-		r.check = r.is
 	}
 	return r
 }
@@ -118,38 +112,6 @@ type reader struct {
 	v cty.Value // cty.NilVal when there is none
 }
 
-// readField reads the expression of an argument into its field; nil: it is absent.
-func (s *Settings) readField(field reflect.Value, ru rule, expr hcl.Expression, block hcl.Range) {
-	w := written{At: block, Name: ru.name}
-	if expr != nil && len(expr.Variables()) == 0 {
-		if v, diags := expr.Value(nil); !diags.HasErrors() && v.IsNull() {
-			expr = nil
-		}
-	}
-	if expr == nil && ru.required {
-		s.errorAt(block, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
-	}
-	if expr != nil {
-		w.Set, w.At = true, expr.Range()
-	}
-	switch p := field.Addr().Interface().(type) {
-	case *expression:
-		*p = expression{expr, w}
-	case interface{ read(r *reader) }:
-		r := &reader{rule: ru, written: w, s: s}
-		if expr != nil {
-			v, diags := s.evaluate(expr, s.context(w.At.Filename, nil))
-			switch r.Set = diags.HasErrors() || !v.IsNull(); {
-			case !r.Set && ru.required:
-				s.errorAt(block, "Missing required argument", "The argument %q is required, but no definition was found.", ru.name)
-			case r.Set && !diags.HasErrors():
-				r.v = v
-			}
-		}
-		p.read(r)
-	}
-}
-
 // evaluate evaluates an expression of the settings, and reports what is wrong with it.
 func (s *Settings) evaluate(expr hcl.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	v, diags := expr.Value(ctx)
@@ -159,32 +121,6 @@ func (s *Settings) evaluate(expr hcl.Expression, ctx *hcl.EvalContext) (cty.Valu
 	}
 	s.missing = nil
 	return v, diags
-}
-
-func (a *argument[T]) read(r *reader) {
-	a.written = r.written
-	switch p := any(&a.Value).(type) {
-	case *string:
-		*p = r.text()
-	case *int:
-		*p = limited(r, cty.Number, "Invalid number", wholeNumber)
-	case *bool:
-		*p = r.boolean()
-	case *time.Duration:
-		*p = limited(r, cty.String, "Invalid duration", parseDuration)
-	case *int64:
-		*p = limited(r, cty.String, "Invalid size", parseSize)
-	case *float64:
-		*p = limited(r, cty.String, "Invalid share", parsePercent)
-	case *fs.FileMode:
-		*p = limited(r, cty.String, "Invalid file mode", parseMode)
-	case *[]string:
-		*p = r.strings()
-	case *map[string]string:
-		*p = r.strmap()
-	case *map[string]int:
-		*p = r.ports()
-	}
 }
 
 // value converts the value to the wanted type. The second result is false when it
@@ -266,26 +202,28 @@ func relative(at hcl.Range, path string) string {
 	return path
 }
 
-// limited reads a string or a number that has limits.
-func limited[T ~int | ~int64 | ~uint32 | ~float64](r *reader, want cty.Type, summary string, parse func(string) (T, error)) T {
-	def := must(parse, r.def)
-	v, ok := r.value(want)
-	if !ok {
+// limited returns what reads a string or a number that has limits.
+func limited[T ~int | ~int64 | ~uint32 | ~float64](want cty.Type, summary string, parse func(string) (T, error)) func(*reader) T {
+	return func(r *reader) T {
+		def := must(parse, r.def)
+		v, ok := r.value(want)
+		if !ok {
+			return def
+		}
+		v, _ = convert.Convert(v, cty.String) // A number, too, has a text.
+		got, err := parse(v.AsString())
+		switch {
+		case err != nil:
+			r.s.errorAt(r.At, summary, "%s: %v.", r.name, err)
+		case r.min != "" && got < must(parse, r.min):
+			r.s.errorAt(r.At, summary, "%s: %s is less than the least allowed, %s.", r.name, v.AsString(), r.min)
+		case r.max != "" && got > must(parse, r.max):
+			r.s.errorAt(r.At, summary, "%s: %s is more than the most allowed, %s.", r.name, v.AsString(), r.max)
+		default:
+			return got
+		}
 		return def
 	}
-	v, _ = convert.Convert(v, cty.String) // A number, too, has a text.
-	got, err := parse(v.AsString())
-	switch {
-	case err != nil:
-		r.s.errorAt(r.At, summary, "%s: %v.", r.name, err)
-	case r.min != "" && got < must(parse, r.min):
-		r.s.errorAt(r.At, summary, "%s: %s is less than the least allowed, %s.", r.name, v.AsString(), r.min)
-	case r.max != "" && got > must(parse, r.max):
-		r.s.errorAt(r.At, summary, "%s: %s is more than the most allowed, %s.", r.name, v.AsString(), r.max)
-	default:
-		return got
-	}
-	return def
 }
 
 // must parses the text of a tag; empty is the zero value.

@@ -2,124 +2,216 @@ package settings
 
 import (
 	"fmt"
-	"iter"
 	"reflect"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
 )
 
-// decode decodes the body of the block at a place into a raw struct: it evaluates
-// the arguments, and appends the blocks to those that the
-// struct has, so that several files fill one struct.
+// decoder reads one block. Each call names an argument or a kind of block that it takes,
+// says what that is, and returns what the settings have. The errors about other names and
+// the reference come from the same calls.
 //
-// gohcl does the same, but does not follow embedded structs: every block would
-// repeat the arguments that it shares with others. Its way around, a "remain" field,
-// loses the suggestions for misspelled names.
-func (s *Settings) decode(body hcl.Body, at hcl.Range, raw reflect.Value) {
+// gohcl and hcldec need a struct or a specification beside the code that uses the values:
+// each argument would stand twice.
+type decoder struct {
+	s       *Settings
+	body    hcl.Body // nil: there is no such block, and its arguments have their defaults
+	at      hcl.Range
+	label   string
+	labelAt hcl.Range
+	shape   *shape
+	inner   []*decoder // the blocks in it that were read
+	common  bool       // the arguments to come are those of every kind of this block
+}
+
+// shape is what blocks of a type take.
+type shape struct {
+	name, label, doc string // label: what labels are called; empty: there are none
+	args             []rule
+	blocks           []*shape
+	kinds            []*shape // what the label picks, if it does
+}
+
+// blocks reads the blocks of a type.
+func (d *decoder) blocks(name, label, doc string) []*decoder {
+	taken := &shape{name: name, label: label, doc: doc}
+	d.shape.blocks = append(d.shape.blocks, taken)
+	if d.s.describing {
+		return []*decoder{{s: d.s, shape: taken}}
+	}
+	var list []*decoder
+	for _, b := range d.find(name, label) {
+		next := &decoder{s: d.s, body: b.Body, at: b.DefRange, shape: &shape{}}
+		if label != "" {
+			next.label, next.labelAt = b.Labels[0], b.LabelRanges[0]
+		}
+		list = append(list, next)
+	}
+	d.inner = append(d.inner, list...)
+	return list
+}
+
+// kinds reads the blocks of a type whose label picks what they take.
+func (d *decoder) kinds(name, doc string, kinds []string) []*decoder {
+	list := d.blocks(name, "kind", doc)
+	if d.s.describing {
+		list = nil
+		for _, kind := range kinds {
+			one := &shape{name: fmt.Sprintf("%s %q", name, kind), doc: fmt.Sprintf("A %s of the kind %s.", name, kind)}
+			taken := d.shape.blocks[len(d.shape.blocks)-1]
+			taken.kinds = append(taken.kinds, one)
+			list = append(list, &decoder{s: d.s, label: kind, shape: one})
+		}
+	}
+	return list
+}
+
+// find lists the blocks of a type; end reports what is wrong with their labels.
+func (d *decoder) find(name, label string) hcl.Blocks {
+	if d.body == nil {
+		return nil
+	}
+	content, _, _ := d.body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{headerOf(name, label)}})
+	return content.Blocks
+}
+
+func headerOf(name, label string) hcl.BlockHeaderSchema {
+	h := hcl.BlockHeaderSchema{Type: name}
+	if label != "" {
+		h.LabelNames = []string{label}
+	}
+	return h
+}
+
+// once reads a block that stands at most once. If it stands more often, it returns all of
+// them, so that what is wrong within them is reported, too.
+func (d *decoder) once(name, doc string) []*decoder {
+	list := d.blocks(name, "", doc)
+	for i, b := range list {
+		if i > 0 {
+			d.s.errorAt(b.at, fmt.Sprintf("Duplicate %s block", name), "Only one %s block is allowed. Another was defined at %s.", name, place(list[0].at))
+		}
+	}
+	return list
+}
+
+// always is once; without the block its arguments have their defaults.
+func (d *decoder) always(name, doc string) []*decoder {
+	list := d.once(name, doc)
+	if len(list) == 0 {
+		return []*decoder{{s: d.s, shape: &shape{}}}
+	}
+	return list
+}
+
+// end reports what the block, and the blocks in it, have and do not take.
+func (d *decoder) end() {
+	for _, inner := range d.inner {
+		inner.end()
+	}
+	if d.body == nil {
+		return
+	}
 	schema := &hcl.BodySchema{}
-	for f, kind := range tagged(raw.Type()) {
-		switch name := tagName(f); kind {
-		case "", "optional":
-			schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: name})
-		case "block":
-			schema.Blocks = append(schema.Blocks, hcl.BlockHeaderSchema{Type: name, LabelNames: labels(blockType(f.Type))})
-		case "remain": // decoded later
-			raw.FieldByIndex(f.Index).Set(reflect.ValueOf(body))
-			return
-		}
+	for _, a := range d.shape.args {
+		schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: a.name})
 	}
-	content, diags := body.Content(schema)
-	s.add(diags...)
-	blocks := content.Blocks.ByType()
-	for f, kind := range tagged(raw.Type()) {
-		field := raw.FieldByIndex(f.Index)
-		switch name := tagName(f); kind {
-		case "", "optional":
-			var expr hcl.Expression
-			if a := content.Attributes[name]; a != nil {
-				expr = a.Expr
-			}
-			s.readField(field, ruleOf(f), expr, at)
-		case "block":
-			s.decodeBlocks(blocks[name], field)
-		}
+	for _, b := range d.shape.blocks {
+		schema.Blocks = append(schema.Blocks, headerOf(b.name, b.label))
 	}
+	_, diags := d.body.Content(schema)
+	d.s.add(diags...)
+	d.body = nil
 }
 
-// decodeBlocks decodes the blocks of one type into a field: a slice of pointers, or
-// a pointer for a block that stands once.
-func (s *Settings) decodeBlocks(blocks hcl.Blocks, field reflect.Value) {
-	for _, block := range blocks {
-		raw, errs := reflect.New(blockType(field.Type())), len(s.Diagnostics.Errs())
-		s.decode(block.Body, block.DefRange, raw.Elem())
-		label := 0
-		for f, kind := range tagged(raw.Elem().Type()) {
-			set := func(v any) { raw.Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(v)) }
-			switch kind {
-			case "def_range":
-				set(block.DefRange)
-			case "invalid":
-				set(len(s.Diagnostics.Errs()) > errs)
-			case "label":
-				set(block.Labels[label])
-				label++
-			case "label_range":
-				set(block.LabelRanges[0])
-			}
-		}
-		switch {
-		case field.Kind() == reflect.Slice:
-			field.Set(reflect.Append(field, raw))
-		case field.IsNil():
-			field.Set(raw)
-		default:
-			first, _ := reflect.TypeAssert[hcl.Range](field.Elem().FieldByName("At"))
-			s.errorAt(block.DefRange, fmt.Sprintf("Duplicate %s block", block.Type), "Only one %s block is allowed. Another was defined at %s.", block.Type, place(first))
+// has reports whether an argument stands in the block, and is not null.
+func (d *decoder) has(name string) bool { return d.attribute(name) != nil }
+
+func (d *decoder) attribute(name string) hcl.Expression {
+	if d.body == nil {
+		return nil
+	}
+	content, _, _ := d.body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: name}}})
+	a := content.Attributes[name]
+	if a == nil {
+		return nil
+	}
+	if len(a.Expr.Variables()) == 0 {
+		if v, diags := a.Expr.Value(nil); !diags.HasErrors() && v.IsNull() {
+			return nil
 		}
 	}
+	return a.Expr
 }
 
-// orAbsent is a block, or one whose arguments have their defaults when it does not stand
-// in the settings.
-func orAbsent[T any](s *Settings, b *T) *T {
-	if b != nil {
-		return b
+// expression reads an argument that is evaluated later.
+func (d *decoder) expression(name string, tag reflect.StructTag) expression {
+	ru := ruleOf(name, tag)
+	ru.common = d.common
+	d.shape.args = append(d.shape.args, ru)
+	e := expression{d.attribute(ru.name), written{At: d.at, Name: ru.name}}
+	switch {
+	case e.Expression != nil:
+		e.Set, e.At = true, e.Range()
+	case ru.required && (d.body != nil || d.s.describing):
+		d.missing(ru.name)
 	}
-	b = new(T)
-	raw := reflect.ValueOf(b).Elem()
-	for f := range tagged(raw.Type()) {
-		ru := ruleOf(f)
-		ru.required = false
-		s.readField(raw.FieldByIndex(f.Index), ru, nil, hcl.Range{})
-	}
-	return b
+	return e
 }
 
-// tagged yields the fields with an hcl tag, those of embedded structs too, and what
-// kind each is: "" and "optional" are attributes.
-func tagged(t reflect.Type) iter.Seq2[reflect.StructField, string] {
-	return func(yield func(reflect.StructField, string) bool) {
-		for _, f := range reflect.VisibleFields(t) {
-			tag, ok := f.Tag.Lookup("hcl")
-			if _, kind, _ := strings.Cut(tag, ","); ok && !yield(f, kind) {
-				return
-			}
-		}
-	}
+func (d *decoder) missing(name string) {
+	d.s.errorAt(d.at, "Missing required argument", "The argument %q is required, but no definition was found.", name)
 }
 
-func tagName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("hcl"), ",")
-	return name
+// reader evaluates an argument.
+func (d *decoder) reader(name string, tag reflect.StructTag) *reader {
+	e := d.expression(name, tag)
+	r := &reader{rule: d.shape.args[len(d.shape.args)-1], written: e.written, s: d.s}
+	if e.Expression == nil {
+		return r
+	}
+	v, diags := d.s.evaluate(e, d.s.context(e.At.Filename, nil))
+	switch r.Set = diags.HasErrors() || !v.IsNull(); {
+	case !r.Set && r.required:
+		d.missing(r.name)
+	case r.Set && !diags.HasErrors():
+		r.v = v
+	}
+	return r
 }
 
-func labels(t reflect.Type) []string {
-	var names []string
-	for f, kind := range tagged(t) {
-		if kind == "label" {
-			names = append(names, tagName(f))
-		}
-	}
-	return names
+func argumentOf[T any](r *reader, read func(*reader) T) argument[T] {
+	value := read(r)
+	return argument[T]{value, r.written}
+}
+
+// The arguments by the type of their values.
+
+func (d *decoder) text(name string, tag reflect.StructTag) text {
+	return argumentOf(d.reader(name, tag), (*reader).text)
+}
+
+func (d *decoder) number(name string, tag reflect.StructTag) number {
+	return argumentOf(d.reader(name, tag), limited(cty.Number, "Invalid number", wholeNumber))
+}
+
+func (d *decoder) boolean(name string, tag reflect.StructTag) boolean {
+	return argumentOf(d.reader(name, tag), (*reader).boolean)
+}
+
+func (d *decoder) duration(name string, tag reflect.StructTag) duration {
+	return argumentOf(d.reader(name, tag), limited(cty.String, "Invalid duration", parseDuration))
+}
+
+func (d *decoder) size(name string, tag reflect.StructTag) size {
+	return argumentOf(d.reader(name, tag), limited(cty.String, "Invalid size", parseSize))
+}
+
+func (d *decoder) list(name string, tag reflect.StructTag) list {
+	return argumentOf(d.reader(name, tag), (*reader).strings)
+}
+
+func (d *decoder) textMap(name string, tag reflect.StructTag) textMap {
+	return argumentOf(d.reader(name, tag), (*reader).strmap)
 }

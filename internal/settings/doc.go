@@ -2,12 +2,10 @@
 // plain [agent.Config]. HCL ends here: nothing outside this package and the
 // commands that print diagnostics knows the language.
 //
-// Loading has two steps for each block. decode reads it into an unexported
-// raw struct whose attributes are expressions and whose tags say what each
-// attribute is, its default, its limits, and what it means; the resolve
-// function of the block then evaluates them under those rules. The tags are
-// the only place where a rule is written: the checks and the reference in
-// docs/reference/settings.md both come from them.
+// Each block has a function that reads it. It names an argument, what it is, its
+// default, its limits and what it means where it uses the value, and nowhere else: the
+// checks, the errors about other names, and the reference in
+// docs/reference/settings.md come from these calls.
 //
 // Guarantees: every problem is found in one run, sorted by position, each with
 // file, line and column; a configuration with errors is never returned; no

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -40,33 +39,15 @@ type Settings struct {
 	// Diagnostics are all errors and warnings, sorted by position.
 	Diagnostics hcl.Diagnostics
 
-	opts    Options
-	secrets secrets
-	blocks  []block // with labels, in order
-	evals   map[string]*hcl.EvalContext
-	missing []string           // what the expression being evaluated lacks on this host
-	claims  map[string]claimed // by destination: the template that writes it
-	given   []string           // the files and directories that were named
-	loaded  bool               // commands are evaluated from now on, by others; nothing is recorded
-}
-
-type root struct {
-	Agent     *agentBlock      `hcl:"agent,block" doc:"This agent."`
-	Log       *logBlock        `hcl:"log,block" doc:"Where and how it logs."`
-	HTTP      *httpBlock       `hcl:"http,block" doc:"The page, the metrics and the health checks. Without the block the agent does not listen."`
-	DNS       *dnsBlock        `hcl:"dns,block" doc:"DNS answers from the groups and elections of the settings. Without the block the agent does not listen."`
-	Admin     *adminBlock      `hcl:"admin,block" doc:"The unix socket that the commands on this host talk to."`
-	ZooKeeper *zookeeperBlock  `hcl:"zookeeper,block" doc:"The ensemble. Required as soon as another block uses ZooKeeper."`
-	Services  []*serviceBlock  `hcl:"service,block" doc:"A service of this host: a member of a group for as long as its checks pass."`
-	Configs   []*configBlock   `hcl:"config,block" doc:"A config tree in ZooKeeper that templates and hooks use."`
-	Groups    []*groupBlock    `hcl:"group,block" doc:"A group whose members templates and hooks use."`
-	GroupSets []*groupsBlock   `hcl:"groups,block" doc:"Every child of a znode as a group."`
-	Formats   []*formatBlock   `hcl:"format,block" doc:"Your own member format, for programs whose members no other format reads."`
-	Elections []*electionBlock `hcl:"election,block" doc:"An election that this agent takes part in as a candidate."`
-	Templates []*templateBlock `hcl:"template,block" doc:"A file that is rendered: a bundle of one."`
-	Bundles   []*bundleBlock   `hcl:"bundle,block" doc:"Files that change together or not at all."`
-	Hooks     []*hookBlock     `hcl:"hook,block" doc:"A command that runs on a change, on a schedule, or with leadership."`
-	Execs     []*execBlock     `hcl:"exec,block" doc:"A program that the agent starts once its files are rendered, and supervises."`
+	opts       Options
+	secrets    secrets
+	blocks     []block // with labels, in order
+	evals      map[string]*hcl.EvalContext
+	missing    []string           // what the expression being evaluated lacks on this host
+	claims     map[string]claimed // by destination: the template that writes it
+	given      []string           // the files and directories that were named
+	describing bool               // every block is read once, as an empty one: for the reference
+	loaded     bool               // commands are evaluated from now on, by others; nothing is recorded
 }
 
 // Load reads, checks and resolves the settings at the paths: files and
@@ -112,18 +93,15 @@ func newSettings(opts Options) *Settings {
 	return &Settings{opts: opts, Sources: map[string]*hcl.File{}, evals: map[string]*hcl.EvalContext{}}
 }
 
-// load does the work: parse all, decode all, index all names, resolve all.
+// load does the work: parse all, index all names, read all blocks.
 // No step is left out because of an error in a previous one.
 func (s *Settings) load(names []string, data map[string][]byte) {
 	bodies := s.parse(names, data)
 	s.Config.Files = names
 	s.Config.Logger = s.opts.Logger
-	all := &root{}
-	for _, body := range bodies {
-		s.decode(body, hcl.Range{}, reflect.ValueOf(all).Elem())
-	}
-	s.index(all)
-	s.resolve(all)
+	d := &decoder{s: s, body: hcl.MergeBodies(bodies), shape: &shape{}}
+	s.index(d)
+	s.resolve(d)
 	s.sort()
 	s.loaded = true
 }
@@ -173,17 +151,17 @@ func (s *Settings) sort() {
 	})
 }
 
-// resolve resolves all blocks, in an order in which what is used by others
-// comes first.
-func (s *Settings) resolve(all *root) {
+// resolve reads all blocks, in an order in which what is used by others comes first.
+func (s *Settings) resolve(d *decoder) {
 	s.claims = map[string]claimed{}
-	s.resolveAgent(all)
-	s.resolveZooKeeper(all)
-	s.resolveServices(all.Services)
-	s.resolveConfigs(all.Configs)
-	s.resolveGroups(all)
-	s.resolveElections(all.Elections)
-	s.resolveBundles(all)
-	s.resolveHooks(all.Hooks)
-	s.resolveExecs(all.Execs)
+	s.resolveAgent(d)
+	s.resolveZooKeeper(d)
+	s.resolveServices(d)
+	s.resolveConfigs(d)
+	s.resolveGroups(d)
+	s.resolveElections(d)
+	s.resolveBundles(d)
+	s.resolveHooks(d)
+	s.resolveExecs(d)
+	d.end()
 }

@@ -3,11 +3,8 @@ package settings
 import (
 	_ "embed"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/zkagent/zkagent/registry"
 )
 
 //go:generate go test -run TestReference -update .
@@ -29,8 +26,7 @@ type table struct {
 	rows    []string
 }
 
-// Reference is the reference of all blocks and arguments as Markdown, made of
-// the tags of the raw structs.
+// Reference is the reference of all blocks and arguments as Markdown.
 func Reference() string {
 	var b reference
 	b.text.WriteString(`# Settings
@@ -47,8 +43,8 @@ in quotes. Paths of files are relative to the settings file. References have no 
 
 `)
 	b.functions()
-	for f := range tagged(reflect.TypeFor[root]()) {
-		b.block([]string{tagName(f)}, blockType(f.Type), f.Tag.Get("doc"))
+	for _, top := range describe().blocks {
+		b.block([]string{top.name}, top)
 	}
 	return strings.TrimRight(b.text.String(), "\n") + "\n"
 }
@@ -64,42 +60,36 @@ func (b *reference) functions() {
 		"destinations may use `each`. The agent evaluates them each time that it needs them, and once on load with unknown values.\n\n")
 }
 
-func blockType(t reflect.Type) reflect.Type {
-	for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return t
-}
-
-// checkTypes are the structs that the label of a check block picks.
-var checkTypes = map[string]reflect.Type{
-	registry.CheckHTTP: reflect.TypeFor[httpCheck](), registry.CheckTCP: reflect.TypeFor[tcpCheck](),
-	registry.CheckGRPC: reflect.TypeFor[grpcCheck](), registry.CheckExec: reflect.TypeFor[execCheck](), registry.CheckTTL: reflect.TypeFor[ttlCheck](),
+// describe returns what the settings take.
+func describe() *shape {
+	s := newSettings(Options{})
+	s.describing = true
+	d := &decoder{s: s, shape: &shape{}}
+	s.resolve(d)
+	return d.shape
 }
 
 // block describes one block, and below it the blocks that it holds.
-func (b *reference) block(path []string, t reflect.Type, doc string) {
+func (b *reference) block(path []string, t *shape) {
 	heading := strings.Join(path, " → ")
-	if names := labels(t); len(names) > 0 && t != reflect.TypeFor[checkHeader]() {
-		heading += ` "` + strings.ToUpper(names[0]) + `"`
+	if t.label != "" && len(t.kinds) == 0 {
+		heading += ` "` + strings.ToUpper(t.label) + `"`
 	}
-	fmt.Fprintf(&b.text, "%s `%s`\n\n%s\n\n", strings.Repeat("#", min(len(path)+1, 5)), heading, doc)
+	fmt.Fprintf(&b.text, "%s `%s`\n\n%s\n\n", strings.Repeat("#", min(len(path)+1, 5)), heading, t.doc)
 	if len(path) == 1 {
 		fmt.Fprintf(&b.text, "```hcl part\n%s\n```\n\n", example(path[0]))
 	}
-	if t == reflect.TypeFor[checkHeader]() {
+	if len(t.kinds) > 0 {
 		b.text.WriteString("Every kind but ttl takes these:\n\n")
-		b.arguments(heading, reflect.TypeFor[checkPace]())
-		for _, kind := range checkKinds {
-			b.block(append(slices.Clone(path[:len(path)-1]), `check "`+kind+`"`), checkTypes[kind], "A check of the kind "+kind+".")
+		b.arguments(heading, t.kinds[0].args, true)
+		for _, kind := range t.kinds {
+			b.block(append(slices.Clone(path[:len(path)-1]), kind.name), kind)
 		}
 		return
 	}
-	b.arguments(heading, t)
-	for f, kind := range tagged(t) {
-		if kind == "block" {
-			b.block(append(slices.Clone(path), tagName(f)), blockType(f.Type), f.Tag.Get("doc"))
-		}
+	b.arguments(heading, t.args, false)
+	for _, inner := range t.blocks {
+		b.block(append(slices.Clone(path), inner.name), inner)
 	}
 }
 
@@ -115,14 +105,13 @@ func example(name string) string {
 
 // arguments writes the table of a block's arguments. A table whose rows another
 // table has, with at most two more, is not written again: the page names the other one.
-func (b *reference) arguments(heading string, t reflect.Type) {
+func (b *reference) arguments(heading string, args []rule, common bool) {
 	var rows []string
-	for f, kind := range tagged(t) {
-		ofEveryCheck := len(f.Index) > 1 && t.Field(f.Index[0]).Type == reflect.TypeFor[checkPace]()
-		if kind != "" && kind != "optional" || ofEveryCheck {
+	for _, ru := range args {
+		if ru.common != common {
 			continue
 		}
-		ru, def := ruleOf(f), ""
+		def := ""
 		switch {
 		case ru.required:
 			def = "required"

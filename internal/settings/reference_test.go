@@ -3,23 +3,24 @@ package settings
 import (
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/hashicorp/hcl/v2"
 )
 
-// referenceFile is the page that is made of the tags.
+// referenceFile is the page that is made of what the blocks take.
 const referenceFile = "../../docs/reference/settings.md"
 
 func TestReference(t *testing.T) { golden(t, referenceFile, Reference()) }
 
 // TestExamples: each block of the reference has an example, and they are valid.
 func TestExamples(t *testing.T) {
-	for f := range tagged(reflect.TypeFor[root]()) {
-		if example(tagName(f)) == "" {
-			t.Errorf("examples.hcl has no block %s", tagName(f))
+	for _, b := range describe().blocks {
+		if example(b.name) == "" {
+			t.Errorf("examples.hcl has no block %s", b.name)
+		}
+		if got := slices.Contains(labelled, b.name); got != (b.label != "") {
+			t.Errorf("block %s has a label: %t, and references know it: %t", b.name, b.label != "", got)
 		}
 	}
 	dir := t.TempDir()
@@ -40,26 +41,19 @@ func TestExamples(t *testing.T) {
 // TestTags: every argument says what it is and what it means, and its default
 // and limits can be read.
 func TestTags(t *testing.T) {
-	seen := map[reflect.Type]bool{}
-	var check func(reflect.Type)
-	check = func(typ reflect.Type) {
-		if seen[typ] {
-			return
+	count := 0
+	var check func(*shape)
+	check = func(b *shape) {
+		for _, inner := range slices.Concat(b.blocks, b.kinds) {
+			if inner.doc == "" {
+				t.Errorf("%s in %s has no doc", inner.name, b.name)
+			}
+			check(inner)
 		}
-		seen[typ] = true
-		for f, kind := range tagged(typ) {
-			if kind == "block" {
-				if f.Tag.Get("doc") == "" {
-					t.Errorf("%s.%s has no doc", typ.Name(), f.Name)
-				}
-				check(blockType(f.Type))
-			}
-			if f.Type != reflect.TypeFor[hcl.Expression]() {
-				continue
-			}
-			ru := ruleOf(f)
-			if ru.is == "" || ru.doc == "" || !strings.HasSuffix(ru.doc, ".") {
-				t.Errorf("%s.%s: got is %q, doc %q", typ.Name(), f.Name, ru.is, ru.doc)
+		for _, ru := range b.args {
+			count++
+			if ru.is == "" || !strings.HasSuffix(ru.doc, ".") {
+				t.Errorf("%s of %s: got is %q, doc %q", ru.name, b.name, ru.is, ru.doc)
 			}
 			for _, text := range []string{ru.def, ru.min, ru.max} {
 				if ru.is == "duration" && text != "" {
@@ -68,8 +62,8 @@ func TestTags(t *testing.T) {
 			}
 		}
 	}
-	check(reflect.TypeFor[root]())
-	for _, typ := range checkTypes {
-		check(typ)
+	check(describe())
+	if count < 150 {
+		t.Errorf("only %d arguments were looked at", count)
 	}
 }

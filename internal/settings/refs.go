@@ -3,7 +3,6 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -28,16 +27,15 @@ func (s *Settings) find(kind, name string) (block, bool) {
 	return s.blocks[i], true
 }
 
+// labelled are the blocks that have a name.
+var labelled = []string{"service", "config", "group", "groups", "format", "election", "template", "bundle", "hook", "exec"}
+
 // index collects the names of all blocks. It reports a label that is used twice within
 // one kind, or by two kinds that share their names.
-func (s *Settings) index(all *root) {
-	for f := range tagged(reflect.TypeFor[root]()) {
-		if len(labels(blockType(f.Type))) == 0 {
-			continue
-		}
-		for _, raw := range reflect.ValueOf(all).Elem().FieldByIndex(f.Index).Seq2() {
-			at, _ := reflect.TypeAssert[hcl.Range](raw.Elem().FieldByName("At"))
-			b := block{tagName(f), raw.Elem().FieldByName("Name").String(), at}
+func (s *Settings) index(d *decoder) {
+	for _, kind := range labelled {
+		for _, found := range d.find(kind, "name") {
+			b := block{kind, found.Labels[0], found.DefRange}
 			if first, twice := s.find(b.kind, b.name); twice {
 				s.errorAt(b.at, "Duplicate "+b.kind, "A %s named %q was already declared at %s. Labels must be unique.", b.kind, b.name, place(first.at))
 			} else if err := checkLabel(b.name); err != nil {

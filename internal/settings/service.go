@@ -5,36 +5,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"github.com/zkagent/zkagent/registry"
 )
 
-type serviceBlock struct {
-	Name       string         `hcl:"name,label"`
-	At         hcl.Range      `hcl:",def_range"`
-	Invalid    bool           `hcl:",invalid"`
-	Groups     list           `hcl:"group" is:"znode path or list" doc:"The group that it is a member of, or a list of groups."`
-	Address    text           `hcl:"address,optional" is:"host" doc:"Where clients reach it. The default is the local address that reaches ZooKeeper."`
-	Port       number         `hcl:"port" is:"number" min:"1" max:"65535" doc:"Where clients reach it."`
-	Ports      portMap        `hcl:"ports,optional" is:"map of ports" doc:"Further named ports."`
-	Format     text           `hcl:"format,optional" is:"string" default:"nerve" enum:"nerve|serverset|curator|template" doc:"How the member's data is written, for those who read it."`
-	Template   text           `hcl:"template,optional" is:"string" doc:"With format = \"template\": the text/template of the data."`
-	Sequential boolean        `hcl:"sequential,optional" is:"bool" default:"false" doc:"With format = \"template\": add a sequence number to the znode's name."`
-	MemberID   text           `hcl:"member_id,optional" is:"string" check:"nonempty" doc:"Name of this instance, stable over restarts. The default consists of the host name and the label."`
-	Weight     number         `hcl:"weight,optional" is:"number" min:"0" max:"256" doc:"Its share of the load, where the format has a place for it."`
-	Labels     textMap        `hcl:"labels,optional" is:"map of strings" doc:"Labels, where the format has a place for them."`
-	HAProxy    text           `hcl:"haproxy_server_options,optional" is:"string" doc:"With format = \"nerve\": further options for Synapse's HAProxy server line."`
-	Shard      number         `hcl:"shard,optional" is:"number" min:"0" max:"1000000" doc:"With format = \"serverset\": the shard."`
-	OnCritical text           `hcl:"on_critical,optional" is:"string" default:"remove" enum:"remove|status" doc:"The reaction when its checks have failed: remove the member, or keep it with the status down."`
-	Drain      duration       `hcl:"drain,optional" is:"duration" default:"0s" max:"1h" doc:"How long it is shown as draining before it leaves."`
-	WarmUp     duration       `hcl:"warm_up,optional" is:"duration" default:"0s" max:"1h" doc:"How long its weight takes to climb to weight after it has become healthy."`
-	Checks     []*checkHeader `hcl:"check,block" doc:"A health check; the label is its kind. It is a member while all of them pass, and always without one."`
-}
-
-func (s *Settings) resolveServices(blocks []*serviceBlock) {
-	ids := map[string]*serviceBlock{}
-	for _, b := range blocks {
+func (s *Settings) resolveServices(d *decoder) {
+	ids := map[string]claimed{}
+	for _, b := range d.blocks("service", "name", "A service of this host: a member of a group for as long as its checks pass.") {
 		c := s.resolveService(b)
 		for _, group := range c.Groups {
 			if c.MemberID == "" {
@@ -42,42 +18,56 @@ func (s *Settings) resolveServices(blocks []*serviceBlock) {
 			}
 			key := group + "\x00" + c.MemberID
 			if first, ok := ids[key]; ok {
-				s.errorAt(b.At, "Two services with one member", "Service %q has the group and the member_id of %q at %s.", b.Name, first.Name, place(first.At))
+				s.errorAt(b.at, "Two services with one member", "Service %q has the group and the member_id of %q at %s.", c.Name, first.name, place(first.at))
 			}
-			ids[key] = b
+			ids[key] = claimed{c.Name, b.at}
 		}
 		s.Config.Services = append(s.Config.Services, c)
 	}
 }
 
-func (s *Settings) resolveService(b *serviceBlock) registry.ServiceConfig {
+func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 	errs := len(s.Diagnostics.Errs())
 	c := registry.ServiceConfig{
-		Name: b.Name, Groups: b.Groups.Value, Address: b.Address.Value, Port: b.Port.Value,
-		Ports: b.Ports.Value, Format: b.Format.Value, Template: b.Template.Value, Sequential: b.Sequential.Value,
-		MemberID: b.MemberID.Value, Weight: optional(b.Weight), Labels: b.Labels.Value,
-		HAProxyServerOptions: b.HAProxy.Value, Shard: optional(b.Shard), OnCritical: b.OnCritical.Value,
-		Drain: b.Drain.Value, WarmUp: b.WarmUp.Value, Splay: s.Config.Splay, Logger: s.opts.Logger,
+		Name:    b.label,
+		Groups:  b.list("group", `is:"znode path or list" doc:"The group that it is a member of, or a list of groups."`).Value,
+		Address: b.text("address,optional", `is:"host" doc:"Where clients reach it. The default is the local address that reaches ZooKeeper."`).Value,
+		Port:    b.number("port", `is:"number" min:"1" max:"65535" doc:"Where clients reach it."`).Value,
+		Ports:   argumentOf(b.reader("ports,optional", `is:"map of ports" doc:"Further named ports."`), (*reader).ports).Value,
+		Format:  b.text("format,optional", `is:"string" default:"nerve" enum:"nerve|serverset|curator|template" doc:"How the member's data is written, for those who read it."`).Value,
+		Splay:   s.Config.Splay, Logger: s.opts.Logger,
 	}
+	text := b.text("template,optional", `is:"string" doc:"With format = \"template\": the text/template of the data."`)
+	sequential := b.boolean("sequential,optional", `is:"bool" default:"false" doc:"With format = \"template\": add a sequence number to the znode's name."`)
+	c.MemberID = b.text("member_id,optional", `is:"string" check:"nonempty" doc:"Name of this instance, stable over restarts. The default consists of the host name and the label."`).Value
+	c.Weight = optional(b.number("weight,optional", `is:"number" min:"0" max:"256" doc:"Its share of the load, where the format has a place for it."`))
+	c.Labels = b.textMap("labels,optional", `is:"map of strings" doc:"Labels, where the format has a place for them."`).Value
+	haproxy := b.text("haproxy_server_options,optional", `is:"string" doc:"With format = \"nerve\": further options for Synapse's HAProxy server line."`)
+	shard := b.number("shard,optional", `is:"number" min:"0" max:"1000000" doc:"With format = \"serverset\": the shard."`)
+	c.OnCritical = b.text("on_critical,optional", `is:"string" default:"remove" enum:"remove|status" doc:"The reaction when its checks have failed: remove the member, or keep it with the status down."`).Value
+	c.Drain = b.duration("drain,optional", `is:"duration" default:"0s" max:"1h" doc:"How long it is shown as draining before it leaves."`).Value
+	c.WarmUp = b.duration("warm_up,optional", `is:"duration" default:"0s" max:"1h" doc:"How long its weight takes to climb to weight after it has become healthy."`).Value
+	c.Template, c.Sequential, c.HAProxyServerOptions, c.Shard = text.Value, sequential.Value, haproxy.Value, optional(shard)
 	if s.Config.StateDir != "" {
-		c.StateFile = filepath.Join(s.Config.StateDir, "maintenance-"+b.Name+".json")
+		c.StateFile = filepath.Join(s.Config.StateDir, "maintenance-"+c.Name+".json")
 	}
-	s.onlyWith(b.Template.written, c.Format, "template")
-	s.onlyWith(b.Sequential.written, c.Format, "template")
-	s.onlyWith(b.HAProxy.written, c.Format, "nerve")
-	s.onlyWith(b.Shard.written, c.Format, "serverset")
+	s.onlyWith(text.written, c.Format, "template")
+	s.onlyWith(sequential.written, c.Format, "template")
+	s.onlyWith(haproxy.written, c.Format, "nerve")
+	s.onlyWith(shard.written, c.Format, "serverset")
 	if c.Format == "template" && c.Template == "" {
-		s.errorAt(b.At, "Missing required argument", "format = \"template\" needs the argument \"template\".")
+		s.errorAt(b.at, "Missing required argument", "format = \"template\" needs the argument \"template\".")
 	}
-	for _, h := range b.Checks {
+	for _, h := range b.kinds("check", "A health check; the label is its kind. It is a member while all of them pass, and always without one.", checkKinds) {
 		if check, ok := s.resolveCheck(h); ok {
 			c.Checks = append(c.Checks, check)
 		}
 	}
+	b.end()
 	// Report what the formats refuse only when the arguments themselves are right.
-	if !b.Invalid && len(s.Diagnostics.Errs()) == errs {
+	if len(s.Diagnostics.Errs()) == errs {
 		if err := c.Validate(); err != nil {
-			s.errorAt(b.At, "Invalid service", "%v.", err)
+			s.errorAt(b.at, "Invalid service", "%v.", err)
 		}
 	}
 	return c
