@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // liveHeap is what is reachable, in bytes.
@@ -23,7 +24,8 @@ func liveHeap() uint64 {
 // A member that is followed takes less than 2 kB, here with what the server in
 // memory keeps for its watch.
 func TestGroup_MemoryPerMember(t *testing.T) {
-	const count, most = 10000, 2048
+	const most = 2048
+	count := testhelp.Rounds(2000, 10000)
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		for n := range count {
 			data := fmt.Appendf(nil, `{"host":"10.0.%d.%d","port":8080,"name":"member-%05d","weight":1,"labels":{"zone":"a"}}`, n>>8, n&255, n)
@@ -37,7 +39,7 @@ func TestGroup_MemoryPerMember(t *testing.T) {
 		eventually(t, time.Minute, "all", func() bool { g := m.group(); return g != nil && len(g.Members) == count })
 		synctest.Wait()
 		after := liveHeap()
-		each := (after - min(before, after)) / count
+		each := (after - min(before, after)) / uint64(count)
 		t.Logf("%d bytes a member", each)
 		if each > most {
 			t.Errorf("%d bytes a member, at most %d are wanted", each, most)

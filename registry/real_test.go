@@ -140,7 +140,7 @@ func TestReal_WipedServer(t *testing.T) {
 }
 
 // 500 services of one process are all back after the ensemble was replaced.
-func TestReal_500ServicesComeBack(t *testing.T) {
+func TestReal_ManyServicesComeBack(t *testing.T) {
 	t.Parallel()
 	const splay = 5 * time.Second
 	services := testhelp.Rounds(50, 500)

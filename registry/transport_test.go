@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -160,7 +161,7 @@ func TestTransport_MembersComeAndGo(t *testing.T) {
 			}
 		})
 	}
-	for i := range 50 {
+	for i := range testhelp.Rounds(12, 50) {
 		left := slices.Clone(all)
 		left[i%4].Status = view.StatusDraining
 		p.Update(&view.Group{Members: left})

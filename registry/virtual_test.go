@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -937,7 +938,7 @@ func peakRate(t *testing.T, splay time.Duration) (peak uint64) {
 		var wg sync.WaitGroup
 		defer func() { cancel(); wg.Wait() }()
 		wg.Go(func() { _ = mgr.Run(ctx) })
-		all := make([]*Registrar, 500)
+		all := make([]*Registrar, testhelp.Rounds(150, 500))
 		for i := range all {
 			all[i] = NewRegistrar(ServiceConfig{
 				Name: "web", Groups: []string{fmt.Sprintf("/services/s%03d", i)}, MemberID: "web-1", Address: "10.0.0.5", Port: 80, Splay: splay,
@@ -982,7 +983,7 @@ func peakRate(t *testing.T, splay time.Duration) (peak uint64) {
 	return peak
 }
 
-func TestRegistrar_500ServicesSplayed(t *testing.T) {
+func TestRegistrar_ManyServicesSplayed(t *testing.T) {
 	unsplayed, splayed := peakRate(t, 0), peakRate(t, 10*time.Second)
 	t.Logf("most requests in 100 ms: %d without a splay, %d with 10 s", unsplayed, splayed)
 	if splayed*5 >= unsplayed {

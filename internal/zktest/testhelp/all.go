@@ -29,11 +29,11 @@ func Rounds(quick, all int) int {
 
 // Steps returns the first step and the stride of a test that lets a fault strike at
 // every step, counted from 1. A complete run visits every step. A quick run visits
-// each fourth one, others every day.
+// each twelfth one, others every day.
 func Steps() (int, int) {
 	if All() {
 		return 1, 1
 	}
-	const stride = 4
+	const stride = 12
 	return 1 + int(day()%stride), stride
 }
