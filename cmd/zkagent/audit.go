@@ -88,7 +88,7 @@ func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 		t, err := targetOf(conf, args[0])
 		return []target{t}, err
 	}
-	if conf == nil {
+	if len(conf.Files) == 0 {
 		return nil, usagef("name a config by its path, or give settings with config blocks by --config")
 	}
 	return listOf(conf.Configs, func(c *config.Config) target { return target{c.Name, c.Path, c.Layout} }), nil

@@ -269,10 +269,7 @@ func execTree(ctx context.Context, g *globals, s *session.Session, c *agent.Conf
 	if !strings.HasPrefix(prefix, "/") {
 		var name string
 		name, key, _ = strings.Cut(strings.TrimSuffix(prefix, "/"), "/")
-		i := -1
-		if c != nil {
-			i = slices.IndexFunc(c.Configs, func(x config.Config) bool { return x.Name == name })
-		}
+		i := slices.Index(configNames(c), name)
 		if i < 0 {
 			return nil, "", fail(exitUsage, fmt.Errorf("--prefix %s: the settings have no config %q", prefix, name), "name the settings by --config, or give a path as in /config/web")
 		}

@@ -39,17 +39,13 @@ type target struct {
 
 // targetOf finds a config by the name of its block, or takes a path.
 func targetOf(conf *agent.Config, name string) (target, error) {
-	var names []string
-	if conf != nil {
-		for _, c := range conf.Configs {
-			if c.Name == name {
-				if c.Layout == config.LayoutLeaves {
-					c.Layout = config.LayoutPlain
-				}
-				return target{name: name, path: c.Path, layout: c.Layout}, nil
-			}
-			names = append(names, c.Name)
+	names := configNames(conf)
+	if i := slices.Index(names, name); i >= 0 {
+		c := conf.Configs[i]
+		if c.Layout == config.LayoutLeaves {
+			c.Layout = config.LayoutPlain
 		}
+		return target{name, c.Path, c.Layout}, nil
 	}
 	if !strings.HasPrefix(name, "/") {
 		hint := "name it by its path, as in /config/" + name + ", or give settings with a config block by --config"

@@ -94,7 +94,7 @@ the tree as an archive, which "zkagent config import" publishes from any machine
 
 // restoreFrom publishes the tree of the last view that this host's agent saved.
 func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agent.Config, t target, host string) error {
-	if conf != nil && host != conf.ID {
+	if len(conf.Files) > 0 && host != conf.ID {
 		return fail(exitUsage, fmt.Errorf("this is %s: the saved view of %s is on that host", conf.ID, host),
 			"run the command there, or \"ssh "+host+" zkagent config export "+t.name+" --saved | zkagent config import - "+t.name+"\" here")
 	}
@@ -121,7 +121,7 @@ func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agen
 
 // savedTree returns a config as the agent of this host has saved it, and when.
 func savedTree(conf *agent.Config, t target) (*view.Tree, time.Time, error) {
-	if conf == nil || conf.StateDir == "" {
+	if conf.StateDir == "" {
 		return nil, time.Time{}, usagef("the saved view needs the settings of the agent by --config: they name its state directory")
 	}
 	saved, err := lastgood.Load(conf.StateDir)

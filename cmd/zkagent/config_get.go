@@ -379,10 +379,10 @@ path, by default of /config.`,
 }
 
 func configsToList(ctx context.Context, s *session.Session, conf *agent.Config, args []string) ([]target, error) {
-	if conf != nil && len(args) == 0 {
+	if len(conf.Files) > 0 && len(args) == 0 {
 		return auditTargets(conf, nil)
 	}
-	dir, err := targetOf(nil, append(args, "/config")[0])
+	dir, err := targetOf(&agent.Config{}, append(args, "/config")[0])
 	if err != nil {
 		return nil, err
 	}

@@ -71,10 +71,10 @@ func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings
 }
 
 // zkConfig returns how to reach ZooKeeper: --zk, $ZKAGENT_ZK or the settings. The
-// settings are nil if the user named none and the default location has none, or is
-// not needed because the ensemble is named.
+// settings are empty, with no Files, if the user named none and the default location has
+// none, or is not needed because the ensemble is named.
 func (g *globals) zkConfig() (session.Config, *agent.Config, error) {
-	var conf *agent.Config
+	conf := &agent.Config{}
 	if g.configNamed() || exists(defaultConfig) && g.zk == "" && os.Getenv("ZKAGENT_ZK") == "" {
 		s, err := g.load(settings.Options{}, false)
 		if err != nil {
@@ -86,13 +86,10 @@ func (g *globals) zkConfig() (session.Config, *agent.Config, error) {
 	return c, conf, err
 }
 
-// zkConfigOf is zkConfig with loaded settings, which may be nil.
+// zkConfigOf is zkConfig with loaded settings.
 func (g *globals) zkConfigOf(conf *agent.Config) (session.Config, error) {
-	var c session.Config
-	if conf != nil {
-		c = conf.ZooKeeper
-		c.StateDir = ""
-	}
+	c := conf.ZooKeeper
+	c.StateDir = ""
 	if err := g.overrideZK(&c); err != nil {
 		return c, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,12 +105,8 @@ func runElection(ctx context.Context, g *globals, name string, command []string,
 
 // electionOf finds the path and the layout of an election by its name.
 func electionOf(conf *agent.Config, name, dialect string) (string, string, error) {
-	if conf != nil {
-		for _, e := range conf.Elections {
-			if e.Name == name {
-				return e.Path, e.Dialect, nil
-			}
-		}
+	if i := slices.Index(electionNames(conf), name); i >= 0 {
+		return conf.Elections[i].Path, conf.Elections[i].Dialect, nil
 	}
 	path, err := pathOf(electionsRoot, name)
 	return path, dialect, err

@@ -116,9 +116,6 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 // groupFollowers follows one group, or all groups of the settings, without guard
 // and damping: it shows what is in ZooKeeper.
 func groupFollowers(conf *agent.Config, args []string, format string) ([]follower, error) {
-	if conf == nil {
-		conf = &agent.Config{}
-	}
 	c := agent.Config{}
 	for _, v := range conf.Groups {
 		if len(args) == 0 || v.Name == args[0] || v.Path == args[0] {

@@ -211,10 +211,8 @@ func groupChanged(ctx context.Context, console *term.Console, grp *view.Group, c
 
 // groupNamed finds a group of the settings.
 func groupNamed(conf *agent.Config, name string) (registry.GroupConfig, error) {
-	if conf != nil {
-		if i := slices.IndexFunc(conf.Groups, func(c registry.GroupConfig) bool { return c.Name == name }); i >= 0 {
-			return conf.Groups[i], nil
-		}
+	if i := slices.Index(groupNames(conf), name); i >= 0 {
+		return conf.Groups[i], nil
 	}
 	return registry.GroupConfig{}, fail(exitUsage, fmt.Errorf("there is no group %q", name), "name a znode by its path, or give settings with the group block by --config")
 }
