@@ -196,12 +196,22 @@ func listOf[T, R any](list []T, of func(*T) R) []R {
 
 // The names of the blocks of the settings.
 var (
-	configNames   = func(c *agent.Config) []string { return listOf(c.Configs, func(v *config.Config) string { return v.Name }) }
-	groupNames    = func(c *agent.Config) []string { return listOf(c.Groups, func(v *registry.GroupConfig) string { return v.Name }) }
-	electionNames = func(c *agent.Config) []string { return listOf(c.Elections, func(v *agent.ElectionConfig) string { return v.Name }) }
-	bundleNames   = func(c *agent.Config) []string { return listOf(c.Bundles, func(v *apply.Config) string { return v.Name }) }
-	hookNames     = func(c *agent.Config) []string { return listOf(c.Hooks, func(v *hook.Config) string { return v.Name }) }
-	serviceNames  = func(c *agent.Config) []string { return listOf(c.Services, func(v *registry.ServiceConfig) string { return v.Name }) }
+	configNames = func(c *agent.Config) []string {
+		return listOf(c.Configs, func(v *config.Config) string { return v.Name })
+	}
+	groupNames = func(c *agent.Config) []string {
+		return listOf(c.Groups, func(v *registry.GroupConfig) string { return v.Name })
+	}
+	electionNames = func(c *agent.Config) []string {
+		return listOf(c.Elections, func(v *agent.ElectionConfig) string { return v.Name })
+	}
+	bundleNames = func(c *agent.Config) []string {
+		return listOf(c.Bundles, func(v *apply.Config) string { return v.Name })
+	}
+	hookNames    = func(c *agent.Config) []string { return listOf(c.Hooks, func(v *hook.Config) string { return v.Name }) }
+	serviceNames = func(c *agent.Config) []string {
+		return listOf(c.Services, func(v *registry.ServiceConfig) string { return v.Name })
+	}
 )
 
 // examples are the arguments that help and the reference show, by command; what begins

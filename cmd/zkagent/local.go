@@ -50,12 +50,7 @@ func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.C
 	}
 	ctx, cancel := g.patience(ctx, 0)
 	defer cancel()
-	return agentError(fn(ctx, web.NewClient(path)))
-}
-
-// agentError adds hints to the error of an unreachable agent.
-func agentError(err error) error {
-	switch {
+	switch err = fn(ctx, web.NewClient(path)); {
 	case errors.Is(err, fs.ErrPermission):
 		return fail(exitPermission, err, "the mode of the socket decides who may use it: try as root or as the agent's user")
 	case errors.Is(err, web.ErrNoAgent):

@@ -53,18 +53,14 @@ Children that are not members are listed with the reason.`,
 	c.Flags().BoolVar(&o.failOnExpiry, "fail-on-expiry", false, "with --watch: exit with 69 when the session expires; by default, continue in a new session")
 	c.Flags().StringSliceVar(&o.state, "state", nil, "only these states: up, draining, maintenance, down, held (default: all)")
 	c.Flags().StringVar(&o.format, "format", "", "format of the members' data (default: the one of the settings, else auto)")
-	c.AddCommand(newAcceptCommand(g))
-	return c
-}
-
-func newAcceptCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
+	c.AddCommand(&cobra.Command{
 		Use: "accept GROUP [CHILD]", Short: "Accept the loss of members that the guard holds", Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			order := url.Values{"name": args[:1], "group": args[1:]}
 			return g.order(c.Context(), "/accept", order, "group "+args[0]+": its present members are used again")
 		},
-	}
+	})
+	return c
 }
 
 func listMembers(ctx context.Context, g *globals, args []string, o membersOptions) error {

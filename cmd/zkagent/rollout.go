@@ -153,25 +153,18 @@ func strategyJSON(s fleet.Strategy) any {
 	}
 }
 
-// waitingJSON returns what a rollout waits for, for machines; nil if it does not
-// wait.
-func waitingJSON(state *fleet.State) any {
-	wait := state.Waiting(time.Now())
-	if wait.For == "" {
-		return nil
-	}
-	fields := map[string]any{"for": wait.For, "text": wait.Text}
-	if wait.Left > 0 {
-		fields["left_seconds"] = wait.Left.Seconds()
-	}
-	return fields
-}
-
 func rolloutJSON(state *fleet.State) map[string]any {
+	var waiting map[string]any // nil: it does not wait
+	if wait := state.Waiting(time.Now()); wait.For != "" {
+		waiting = map[string]any{"for": wait.For, "text": wait.Text}
+		if wait.Left > 0 {
+			waiting["left_seconds"] = wait.Left.Seconds()
+		}
+	}
 	return map[string]any{
 		"name": state.Name, "phase": state.Phase(), "created": state.Created, "proposal": proposalJSON(state.Proposal), "gate": state.Gate,
 		"coordinator": state.Coordinator, "called": state.Called, "hosts": state.Hosts, "counts": countsOf(state),
-		"waiting": waitingJSON(state),
+		"waiting": waiting,
 	}
 }
 

@@ -94,7 +94,8 @@ func watchZnode(ctx context.Context, console *term.Console, s *session.Session, 
 		if err != nil {
 			return err
 		}
-		if seen == 0 || !now.equal(last) {
+		same := now.Exists == last.Exists && now.Mzxid == last.Mzxid && now.Version == last.Version && slices.Equal(now.Children, last.Children)
+		if seen == 0 || !same {
 			if seen > 0 || !o.changesOnly {
 				err = watchChanged(ctx, console, now, command, o)
 			}
@@ -110,10 +111,6 @@ func watchZnode(ctx context.Context, console *term.Console, s *session.Session, 
 		}
 	}
 	return nil
-}
-
-func (w watched) equal(o watched) bool {
-	return w.Exists == o.Exists && w.Mzxid == o.Mzxid && w.Version == o.Version && slices.Equal(w.Children, o.Children)
 }
 
 // readWatched reads the state together with the watch for the next one.

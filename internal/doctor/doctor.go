@@ -194,22 +194,18 @@ func (d *doctor) remaining() {
 	found := slices.Clone(d.list)
 	for _, c := range d.conditions {
 		sources := strings.Split(strings.TrimPrefix(c.Text, "waiting for "), ", ")
-		known := slices.ContainsFunc(found, func(f Finding) bool { return d.cause(&c, &f) }) ||
-			c.Code == "waiting-for-sources" && !slices.ContainsFunc(sources, func(s string) bool { return !slices.Contains(missing, s) })
-		if !known {
+		known := slices.ContainsFunc(found, func(f Finding) bool {
+			cause := f.Level == LevelFail && slices.Contains(causes[c.Code], f.Check)
+			if f.Check == "server" {
+				return cause && d.unreachable
+			}
+			return cause && slices.Contains(strings.Fields(f.About), c.Subject)
+		})
+		waiting := c.Code == "waiting-for-sources" && !slices.ContainsFunc(sources, func(s string) bool { return !slices.Contains(missing, s) })
+		if !known && !waiting {
 			d.add(LevelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))
 		}
 	}
-}
-
-func (d *doctor) cause(c *show.Condition, f *Finding) bool {
-	switch {
-	case f.Level != LevelFail || !slices.Contains(causes[c.Code], f.Check):
-		return false
-	case f.Check == "server":
-		return d.unreachable
-	}
-	return slices.Contains(strings.Fields(f.About), c.Subject)
 }
 
 // dns queries the agent's DNS listener over UDP and TCP. A client uses TCP when an

@@ -111,26 +111,22 @@ func Services(hosts []fleet.HostStatus, names ...string) []Service {
 	for i := range hosts {
 		h := &hosts[i]
 		for name, use := range h.Services {
-			if len(names) == 0 || slices.Contains(names, name) {
-				rows = append(rows, Service{name, h.ID, h.Health, use, serviceFaults(&h.Record, name)})
+			if len(names) > 0 && !slices.Contains(names, name) {
+				continue
 			}
+			row := Service{Service: name, Host: h.ID, Health: h.Health, ServiceUse: use}
+			for _, f := range h.Faults {
+				if f.Subject == name && strings.HasPrefix(f.Code, "service-") {
+					row.Faults = append(row.Faults, f.Code)
+				}
+			}
+			rows = append(rows, row)
 		}
 	}
 	slices.SortFunc(rows, func(a, b Service) int {
 		return cmp.Or(cmp.Compare(b.Severity(), a.Severity()), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Host, b.Host))
 	})
 	return rows
-}
-
-// serviceFaults are the open faults of a service.
-func serviceFaults(r *fleet.Record, service string) []string {
-	var codes []string
-	for _, f := range r.Faults {
-		if f.Subject == service && strings.HasPrefix(f.Code, "service-") {
-			codes = append(codes, f.Code)
-		}
-	}
-	return codes
 }
 
 // Severity is the severity of the service's state.

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -226,13 +225,4 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 func peer(ctx context.Context) (peerID, bool) {
 	id, ok := ctx.Value(peerKey{}).(peerID)
 	return id, ok
-}
-
-// wildcard reports whether an address to listen on is every address.
-func wildcard(host string) bool {
-	if host == "" || host == "*" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsUnspecified()
 }

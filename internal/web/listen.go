@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -178,7 +179,8 @@ func httpListener(ctx context.Context, listen string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("http.listen %q: %w", listen, err)
 	}
-	if wildcard(host) {
+	ip, bad := netip.ParseAddr(host)
+	if host == "" || host == "*" || bad == nil && ip.IsUnspecified() {
 		return nil, fmt.Errorf("http.listen %q: refusing to listen on every address without TLS; name one", listen)
 	}
 	var lc net.ListenConfig

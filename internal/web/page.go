@@ -112,12 +112,6 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show
 	_, _ = io.WriteString(w, term.Escape(b.String()))
 }
 
-// timelinePage lists the kept events, the latest first.
-func (s *Server) timelinePage(*http.Request, *show.Status) any {
-	list, _ := s.public().events(0)
-	return fold(list)
-}
-
 // eventRow is an event, and how often it came in a row.
 type eventRow struct {
 	event.Event
@@ -126,9 +120,10 @@ type eventRow struct {
 	First time.Time // of the oldest in the row
 }
 
-// fold lists events, the latest first. An event that only repeats the one before
-// it about the same subject shares its row.
-func fold(list []event.Event) []*eventRow {
+// timelinePage lists the kept events, the latest first. An event that only repeats the
+// one before it about the same subject shares its row.
+func (s *Server) timelinePage(*http.Request, *show.Status) any {
+	list, _ := s.public().events(0)
 	rows := []*eventRow{}
 	newer := map[string]*eventRow{}
 	for _, e := range slices.Backward(list) {
