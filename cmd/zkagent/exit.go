@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/dev"
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -148,6 +149,8 @@ var classes = []class{
 	{session.ErrExpired, exitUnavailable, "the session ended while the command ran; try again"},
 	{session.ErrUnknown, exitFailed, "the reply was lost, so it may have happened or not; look before trying again"},
 	{session.ErrBadPath, exitUsage, "znode paths are absolute, as in /services/web"},
+	{recipe.ErrFull, exitTemporary, ""},
+	{recipe.ErrPriority, exitUsage, ""},
 	{fleet.ErrConflict, exitTemporary, "somebody else has published; plan again"},
 	{fleet.ErrFrozen, exitFailed, ""},
 	{config.ErrBounds, exitFailed, "check the source directory; --force publishes it anyway"},

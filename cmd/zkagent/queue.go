@@ -50,9 +50,7 @@ func newQueueCommand(g *globals) *cobra.Command {
 		c.Flags().BoolVar(&o.reserve, "reservable", false, "with --priorities: the layout whose items can be reserved")
 		return c
 	}
-	put := sub("put NAME [BODY]", "Put an item; without BODY it is read from standard input", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
-		return queuePut(c.Context(), g, args, o, c.Flags().Changed("priority"))
-	})
+	put := sub("put NAME [BODY]", "Put an item; without BODY it is read from standard input", cobra.RangeArgs(1, 2), o.put(g))
 	put.Flags().IntVar(&o.priority, "priority", 0, "priority of the item, 0 to 999, lower first; implies --priorities")
 	put.Flags().IntVar(&o.maxLen, "max-len", 0, "fail when the queue has about this number of items (default: no limit)")
 	put.Flags().StringVarP(&o.file, "file", "f", "", "read the body from this file (default: BODY, else standard input)")
@@ -89,7 +87,11 @@ type runE = func(*cobra.Command, []string) error
 // use makes a command run fn with the queue that its first argument names.
 func (o *queueOptions) use(g *globals, fn func(context.Context, aQueue, string) error) runE {
 	return func(c *cobra.Command, args []string) error {
-		return withQueue(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, path string) error {
+		path, err := pathOf(queuesRoot, args[0])
+		if err != nil {
+			return err
+		}
+		return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
 			return fn(ctx, o.open(s, path), path)
 		})
 	}
@@ -141,15 +143,6 @@ func waitQueue(ctx context.Context, g *globals, name string, o queueOptions, fn 
 	return inSessions(ctx, g, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error { return fn(wait, s, path) })
 }
 
-// withQueue runs fn with the queue of the name.
-func withQueue(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, string) error) error {
-	path, err := pathOf(queuesRoot, name)
-	if err != nil {
-		return err
-	}
-	return g.withSession(ctx, func(ctx context.Context, s *session.Session, _ *agent.Config) error { return fn(ctx, s, path) })
-}
-
 func (o queueOptions) open(s *session.Session, path string) aQueue {
 	if o.ordered {
 		return recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve, MaxAttempts: o.attempts})
@@ -157,28 +150,26 @@ func (o queueOptions) open(s *session.Session, path string) aQueue {
 	return recipe.NewQueue(s, recipe.QueueConfig{Path: path, MaxLen: o.maxLen, MaxAttempts: o.attempts})
 }
 
-func queuePut(ctx context.Context, g *globals, args []string, o queueOptions, ordered bool) error {
-	body, err := queueBody(g, args, o)
-	if err != nil {
-		return err
+func (o *queueOptions) put(g *globals) runE {
+	return func(c *cobra.Command, args []string) error {
+		o.ordered = o.ordered || c.Flags().Changed("priority")
+		body, err := o.body(g, args)
+		if err != nil {
+			return err
+		}
+		return o.use(g, func(ctx context.Context, q aQueue, _ string) error {
+			switch q := q.(type) {
+			case *recipe.PriorityQueue:
+				err = q.Put(ctx, body, o.priority)
+			case *recipe.Queue:
+				err = q.Put(ctx, body)
+			}
+			return err
+		})(c, args)
 	}
-	return withQueue(ctx, g, args[0], func(ctx context.Context, s *session.Session, path string) error {
-		if ordered || o.ordered {
-			err = recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve}).Put(ctx, body, o.priority)
-		} else {
-			err = recipe.NewQueue(s, recipe.QueueConfig{Path: path, MaxLen: o.maxLen}).Put(ctx, body)
-		}
-		switch {
-		case errors.Is(err, recipe.ErrFull):
-			return fail(exitTemporary, err)
-		case errors.Is(err, recipe.ErrPriority):
-			return fail(exitUsage, err)
-		}
-		return err
-	})
 }
 
-func queueBody(g *globals, args []string, o queueOptions) ([]byte, error) {
+func (o *queueOptions) body(g *globals, args []string) ([]byte, error) {
 	switch {
 	case len(args) == 2 && o.file != "":
 		return nil, usagef("give the body as an argument or by --file, not both")

@@ -80,11 +80,6 @@ func printLines(console *term.Console, key string, list []string) error {
 	return console.Failed()
 }
 
-type treeOptions struct {
-	depth int  // levels below the root; 0: all
-	data  bool // with the data
-}
-
 // treeData bounds what a line of a tree shows of a znode's data, in characters.
 const treeData = 60
 
@@ -100,11 +95,12 @@ func dataWords(data []byte) string {
 }
 
 func newZKTreeCommand(g *globals) *cobra.Command {
-	var o treeOptions
+	var levels int
+	var withData bool
 	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, console *term.Console, s *session.Session, path string) error {
-		return walk(ctx, s, path, 0, o.depth, func(z znode) error {
+		return walk(ctx, s, path, 0, levels, func(z znode) error {
 			var data []byte
-			if o.data {
+			if withData {
 				var err error
 				if data, _, err = s.Get(ctx, z.path); err != nil {
 					return err
@@ -112,7 +108,7 @@ func newZKTreeCommand(g *globals) *cobra.Command {
 			}
 			if console.IsJSON() {
 				fields := map[string]any{"path": z.path, "children": len(z.children)}
-				if o.data {
+				if withData {
 					putData(fields, data)
 				}
 				return console.Line(fields)
@@ -129,8 +125,8 @@ func newZKTreeCommand(g *globals) *cobra.Command {
 			return nil
 		})
 	})
-	c.Flags().IntVar(&o.depth, "depth", 0, "number of levels to show below the znode (default: all)")
-	c.Flags().BoolVar(&o.data, "data", false, "show the data, too: the beginning in text, all of it in JSON")
+	c.Flags().IntVar(&levels, "depth", 0, "number of levels to show below the znode (default: all)")
+	c.Flags().BoolVar(&withData, "data", false, "show the data, too: the beginning in text, all of it in JSON")
 	return c
 }
 

@@ -206,21 +206,10 @@ func testLines(data []byte) map[string]int {
 
 // check finds what is missing in a test, or there twice.
 func (c *testCase) check(f *testFile) error {
-	sources, wants := 0, 0
-	for _, set := range []bool{c.Template != "", c.Source != "", c.Contents != ""} {
-		if set {
-			sources++
-		}
-	}
-	for _, set := range []bool{c.Want != nil, c.WantFile != "", c.WantError != ""} {
-		if set {
-			wants++
-		}
-	}
 	switch {
-	case sources != 1:
+	case !one(c.Template != "", c.Source != "", c.Contents != ""):
 		return errors.New("give one of template, source and contents")
-	case wants != 1:
+	case !one(c.Want != nil, c.WantFile != "", c.WantError != ""):
 		return errors.New("give one of want, want_file and want_error")
 	case c.Template != "" && f.Settings == "":
 		return errors.New("template is a name in the settings: name them by \"settings\" at the top of the file, or give source")
@@ -230,6 +219,12 @@ func (c *testCase) check(f *testFile) error {
 		return errors.New("want_destination needs a template of the settings")
 	}
 	return nil
+}
+
+// one reports whether one of these is set, and no other.
+func one(set ...bool) bool {
+	i := slices.Index(set, true)
+	return i >= 0 && !slices.Contains(set[i+1:], true)
 }
 
 func (f *testFile) at(path string) string {

@@ -240,27 +240,21 @@ func (s spark) Now() int {
 // Points are the corners of the line in a box of 120 by 24.
 func (s spark) Points() string {
 	var b strings.Builder
-	low, high := 0, 1
-	for _, v := range s.Values {
-		high = max(high, v)
-	}
+	high := slices.Max(append([]int{1}, s.Values...))
 	for i, v := range s.Values {
 		x := 120.0
 		if len(s.Values) > 1 {
 			x = 120 * float64(i) / float64(len(s.Values)-1)
 		}
-		fmt.Fprintf(&b, "%.1f,%.1f ", x, 23-22*float64(v-low)/float64(high-low))
+		fmt.Fprintf(&b, "%.1f,%.1f ", x, 23-22*float64(v)/float64(high))
 	}
 	return b.String()
 }
 
 // Words describe the line to those who do not see it.
 func (s spark) Words() string {
-	low, high := s.Now(), s.Now()
-	for _, v := range s.Values {
-		low, high = min(low, v), max(high, v)
-	}
-	return fmt.Sprintf("%s over %s: from %d to %d, now %d", s.What, s.Over, low, high, s.Now())
+	values := append([]int{s.Now()}, s.Values...)
+	return fmt.Sprintf("%s over %s: from %d to %d, now %d", s.What, s.Over, slices.Min(values), slices.Max(values), s.Now())
 }
 
 // samples are the numbers of the last hours. It is safe for concurrent use.
