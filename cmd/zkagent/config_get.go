@@ -92,8 +92,8 @@ func newConfigGetCommand(g *globals) *cobra.Command {
 				t.layout = config.LayoutPlain
 			}
 			if version == 0 && t.layout != config.LayoutPlain {
-				if text, err := bringing(ctx, s, t); err == nil && text != "" {
-					g.Say("%s: %s", t.name, text) // what cannot be read says so below
+				if open, err := fleet.Opened(ctx, s, t.path); err == nil { // what cannot be read says so below
+					sayBrings(&g.Console, t.name+": ", open)
 				}
 			}
 			if len(args) == 2 {

@@ -22,9 +22,8 @@ type planned struct {
 	*fleet.Plan
 	dir           string
 	roll          *strategyFlags
-	own, strategy []string // flags of the plan that a guarded publish takes over
-	rollout       string   // the open one; empty: none
-	brings        string   // the versions in use and being rolled out; empty: no rollout is open
+	own, strategy []string     // flags of the plan that a guarded publish takes over
+	open          *fleet.State // the open rollout; nil: none
 	cfg           fleet.PublishConfig
 	fleet         *fleet.Answers // what the hosts say; nil: they were not asked
 }
@@ -126,15 +125,8 @@ func (p publishFlags) plan(ctx context.Context, g *globals, c *cobra.Command, s 
 	if err != nil {
 		return nil, err
 	}
-	open, err := fleet.Current(ctx, s, t.path)
-	if err != nil && !errors.Is(err, fleet.ErrNoRollout) {
-		return nil, err
-	}
-	brings, err := bringing(ctx, s, t)
-	if err != nil {
-		return nil, err
-	}
-	return &planned{Plan: plan, dir: dir, rollout: open, brings: brings, cfg: cfg}, nil
+	open, err := fleet.Opened(ctx, s, t.path)
+	return &planned{Plan: plan, dir: dir, open: open, cfg: cfg}, err
 }
 
 type planJSON struct {
@@ -161,7 +153,10 @@ func printPlan(g *globals, p *planned, t target) error {
 	strategy := how.For(size)
 	diff := config.Unified(p.Changes, p.from(), p.next())
 	if g.IsJSON() {
-		data := planJSON{Plan: p.Plan, Diff: diff, Rollout: p.rollout, Command: p.command(g, t), Fleet: p.fleet}
+		data := planJSON{Plan: p.Plan, Diff: diff, Command: p.command(g, t), Fleet: p.fleet}
+		if p.open != nil {
+			data.Rollout = p.open.Name
+		}
 		if p.roll.rollout {
 			data.Strategy = strategyJSON(strategy)
 		}
@@ -211,11 +206,9 @@ func (p *planned) refused(t target) error {
 }
 
 func warnPlan(console *term.Console, p *planned, t target, size int) {
-	if p.rollout != "" {
-		if p.brings != "" {
-			console.Say("%s", p.brings)
-		}
-		console.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.rollout, t.name)
+	if p.open != nil {
+		sayBrings(console, "", p.open)
+		console.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.open.Name, t.name)
 	}
 	if p.roll.rollout && size == 0 {
 		console.Warnf("no agent subscribes, so the rollout would be refused")

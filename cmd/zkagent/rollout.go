@@ -327,14 +327,12 @@ func rolloutsOf(ctx context.Context, s *session.Session, t target) (map[int64]*v
 	return rollouts, err
 }
 
-// bringing says which version is in use and which one the open rollout brings;
-// empty: no rollout is open.
-func bringing(ctx context.Context, s *session.Session, t target) (string, error) {
-	open, err := fleet.Opened(ctx, s, t.path)
-	if err != nil || open == nil || open.Proposal.Dry {
-		return "", err
+// sayBrings says which version is in use and which one the open rollout brings, if one is
+// open.
+func sayBrings(console *term.Console, before string, open *fleet.State) {
+	if open != nil && !open.Proposal.Dry {
+		console.Say("%sv%d is in use, %s brings v%d (%s)", before, open.Proposal.Previous, open.Name, open.Proposal.Version, open.Phase())
 	}
-	return fmt.Sprintf("v%d is in use, %s brings v%d (%s)", open.Proposal.Previous, open.Name, open.Proposal.Version, open.Phase()), nil
 }
 
 // dryRun asks the hosts, and explains why that was not possible.
