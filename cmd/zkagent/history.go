@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -282,16 +281,13 @@ host, whether it is registered, flapping, held or down, since when and until whe
 			}
 			st := story{Path: k.path, Bundle: k.bundle.Config.Name, Renders: k.rows()}
 			st.Renders = st.Renders[:min(len(st.Renders), 10)]
-			err = g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				status, err := client.Status(ctx)
-				if err == nil {
-					st.take(status)
-				}
-				return err
-			})
-			if errors.Is(err, web.ErrNoAgent) {
+			status, err := g.status(c.Context())
+			switch {
+			case err == nil:
+				st.take(status)
+			case errors.Is(err, web.ErrNoAgent):
 				g.Warnf("no agent is running: this is the recorded past")
-			} else if err != nil {
+			default:
 				return err
 			}
 			if g.IsJSON() {

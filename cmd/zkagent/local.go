@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/internal/settings"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -57,6 +58,17 @@ func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.C
 		return fail(exitUnavailable, err, "is it running? Name its socket by --addr, or its settings by --config")
 	}
 	return err
+}
+
+// status asks the agent of this host for its status.
+func (g *globals) status(ctx context.Context) (*show.Status, error) {
+	var s *show.Status
+	err := g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
+		var err error
+		s, err = client.Status(ctx)
+		return err
+	})
+	return s, err
 }
 
 // order gives the agent of this host one order, and says what it has done.

@@ -17,7 +17,6 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
-	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -70,17 +69,15 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 		}
 	}
 	if o.here {
-		return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
-			s, err := client.Status(ctx)
-			if err != nil {
-				return err
-			}
-			v, err := usedMembers(s, args)
-			if err != nil {
-				return err
-			}
-			return printMembers(&g.Console, v, o)
-		})
+		s, err := g.status(ctx)
+		if err != nil {
+			return err
+		}
+		v, err := usedMembers(s, args)
+		if err != nil {
+			return err
+		}
+		return printMembers(&g.Console, v, o)
 	}
 	if o.watch {
 		return inSessions(ctx, g, o.waiting, func(ctx context.Context, s *session.Session, conf *agent.Config) error {

@@ -36,13 +36,11 @@ monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when no agent answers.`,
 			case watch:
 				return watchStatus(c.Context(), g)
 			}
-			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				s, err := client.Status(ctx)
-				if err != nil {
-					return err
-				}
-				return printStatus(&g.Console, s)
-			})
+			s, err := g.status(c.Context())
+			if err != nil {
+				return err
+			}
+			return printStatus(&g.Console, s)
 		},
 	}
 	c.Flags().BoolVar(&watch, "watch", false, "print the state again every two seconds, until Ctrl-C, also across a restart of the agent")
@@ -55,14 +53,11 @@ monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when no agent answers.`,
 func watchStatus(ctx context.Context, g *globals) error {
 	first := true
 	return repeated(ctx, func() error {
-		err := g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
-			s, err := client.Status(ctx)
-			if err != nil {
-				return err
-			}
-			return redrawScreen(&g.Console, func() error { return printStatus(&g.Console, s) })
-		})
-		if errors.Is(err, web.ErrNoAgent) && !first {
+		s, err := g.status(ctx)
+		switch {
+		case err == nil:
+			err = redrawScreen(&g.Console, func() error { return printStatus(&g.Console, s) })
+		case errors.Is(err, web.ErrNoAgent) && !first:
 			err = redrawScreen(&g.Console, func() error {
 				g.Say("%v; waiting for it", err)
 				return nil
@@ -170,14 +165,9 @@ func stateWord[S ~string](console *term.Console, state S) string {
 
 // checkStatus is status for a monitoring system.
 func checkStatus(ctx context.Context, g *globals) error {
-	var s *show.Status
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	err := g.withAgent(bounded, func(ctx context.Context, client *web.Client) error {
-		var err error
-		s, err = client.Status(ctx)
-		return err
-	})
+	s, err := g.status(bounded)
 	code, word, text := show.CheckUnknown, "UNKNOWN", ""
 	if err != nil {
 		text = "no answer: " + err.Error()
