@@ -73,6 +73,7 @@ func refusedNames(v *view.Groups) error {
 // followed is the configuration of what follows a group, or a set of groups.
 func (a *Agent) followed(kind string, c registry.GroupConfig) registry.GroupConfig {
 	c.Logger, c.Metrics = a.log, a.metrics.of.registry
+	c.Before = a.groupsBefore(view.Source{Kind: view.Kind(kind), Name: c.Name})
 	c.Problem = func(group string, err error) {
 		subject := kind + " " + c.Name
 		if kind == string(kindGroups) && group != "" {
@@ -81,4 +82,20 @@ func (a *Agent) followed(kind string, c registry.GroupConfig) registry.GroupConf
 		a.conds.Set(condition.SourceUnusable, subject, err)
 	}
 	return c
+}
+
+// groupsBefore returns the groups of a source as they were in use last, in this process or
+// in the one before it.
+func (a *Agent) groupsBefore(s view.Source) []*view.Group {
+	u := a.loop.snapshot.Load().view.Get(s)
+	if u == nil && a.loop.lastGood != nil {
+		u = a.loop.lastGood.Get(s)
+	}
+	switch u := u.(type) {
+	case *view.Group:
+		return []*view.Group{u}
+	case *view.Groups:
+		return u.Groups
+	}
+	return nil
 }

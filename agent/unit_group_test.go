@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
@@ -57,4 +59,60 @@ func TestGroups_HeldMembersAreACondition(t *testing.T) {
 	if got := subjects(); got != "" {
 		t.Errorf("open are %q", got)
 	}
+}
+
+// A hold goes on over a reload that changes the group, and in the next process.
+func TestGroup_HoldGoesOn(t *testing.T) {
+	t.Parallel()
+	b, w := memBed(t)
+	join := func(n int) {
+		path := fmt.Sprintf("/services/api/m_%010d", n)
+		if err := w.Create(path, fmt.Appendf(nil, `{"host":"10.0.0.5","port":%d,"name":"m%d"}`, n, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 6 {
+		join(1 + n)
+	}
+	c := b.memConfig(w)
+	c.Groups = []registry.GroupConfig{{Name: "api", Path: "/services/api"}}
+	c.GroupSets = []registry.GroupConfig{{Name: "all", Path: "/services"}}
+	c.Bundles = []apply.Config{b.file("list", `{{ range members "api" }}{{ .Port }} {{ end }}`), b.file("all", `{{ range groups "all" }}{{ range .Members }}{{ .Port }} {{ end }}{{ end }}`)}
+	next := c
+	c.Load = func() (Config, error) { return next, nil }
+	const all = "1 2 3 4 5 6 "
+	held := func(a *started) {
+		t.Helper()
+		a.condition(condition.MembersHeld, "api", true)
+		a.condition(condition.MembersHeld, "all/api", true)
+		fileIs(t, b.path("list"), all)
+		fileIs(t, b.path("all"), all)
+	}
+	a := b.start(c)
+	a.ready()
+	fileIs(t, b.path("list"), all)
+	for n := range 5 {
+		if err := w.Delete(fmt.Sprintf("/services/api/m_%010d", 1+n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held(a)
+	next.Groups = []registry.GroupConfig{{Name: "api", Path: "/services/api", OnEmpty: registry.OnEmptyFail}}
+	next.GroupSets = []registry.GroupConfig{{Name: "all", Path: "/services", OnEmpty: registry.OnEmptyFail}}
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	join(7) // a render by the new settings
+	eventually(t, "seven to be listed", func() bool { return read(t, b.path("list")) == all+"7 " && read(t, b.path("all")) == all+"7 " })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	a = b.start(next)
+	a.ready()
+	join(8)
+	eventually(t, "eight to be listed", func() bool { return read(t, b.path("list")) == all+"7 8 " && read(t, b.path("all")) == all+"7 8 " })
+	for n := range 5 {
+		join(1 + n)
+	}
+	a.condition(condition.MembersHeld, "api", false)
 }

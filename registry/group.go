@@ -50,6 +50,9 @@ type GroupConfig struct {
 	// large, and with nil when it can be used again. In a set, group is its name, and ""
 	// when the set cannot be listed or has more groups than maxGroups. It must not block.
 	Problem func(group string, err error) `json:"-"`
+	// Before is what an earlier follower of the group, or of the groups of the set, sent
+	// last. A hold that it began continues.
+	Before []*view.Group `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
 	Metrics *Metrics     `json:"-"` // nil: none
@@ -91,8 +94,8 @@ type GroupStatus struct {
 }
 
 // Group follows the members of one group. The state of guard and damping lives as
-// long as the settings; the copy of the znodes lives as long as a session. All
-// methods but Run may be called from any goroutine. Calls of Run must not overlap.
+// long as the Group, but a hold can continue in another one (see GroupConfig.Before);
+// the copy of the znodes lives as long as a session. All methods but Run may be called from any goroutine. Calls of Run must not overlap.
 type Group struct {
 	cfg   GroupConfig
 	log   *slog.Logger
@@ -123,6 +126,11 @@ func NewGroup(cfg GroupConfig) *Group {
 		cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1),
 		rule:   rule{cfg: cfg.Guard.withDefaults(), noDamping: cfg.NoDamping},
 		status: GroupStatus{Name: cfg.Name, Path: cfg.Path},
+	}
+	for _, before := range cfg.Before {
+		if before.Path == cfg.Path {
+			g.rule.resume(before)
+		}
 	}
 	g.prober.found = g.wakeRun
 	g.dec, g.fault = decoderOf(cfg.Format)

@@ -37,7 +37,14 @@ type Groups struct {
 // group, to which the other fields apply. It does no I/O and starts nothing. Run reports an
 // invalid cfg.
 func NewGroups(cfg GroupConfig) *Groups {
-	return &Groups{cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1), groups: map[string]*Group{}}
+	g := &Groups{cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1), groups: map[string]*Group{}}
+	for _, before := range cfg.Before {
+		if !before.Holding.IsZero() {
+			g.add(before.Name)
+		}
+	}
+	g.cfg.Before = nil // a group that comes later is another one
+	return g
 }
 
 // Accept makes the guard of one group, or of all groups if name is empty, accept

@@ -564,3 +564,29 @@ func TestSplay_Even(t *testing.T) {
 		t.Error("the splay of a member is not fixed")
 	}
 }
+
+// A hold continues in another follower, until the time at which it would have ended.
+func TestRule_Resume(t *testing.T) {
+	r := usual()
+	r.step(epoch, setOf(upTo(10)...))
+	r.step(epoch.Add(time.Second), setOf(upTo(4)...))
+	used, _ := r.step(epoch.Add(time.Minute), setOf(1, 2, 3, 4, 11))
+	before := &view.Group{Members: used.values(nil, nil), Holding: r.since}
+	for _, tt := range []struct {
+		after      time.Duration
+		there      []int
+		used, held int
+	}{
+		{2 * time.Minute, []int{1, 2, 3, 4, 11}, 11, 6},
+		{2 * time.Minute, []int{11, 12}, 12, 10},
+		{2 * time.Minute, upTo(9), 9, 0},
+		{11 * time.Minute, upTo(4), 4, 0},
+	} {
+		r := usual()
+		r.resume(before)
+		got, _ := r.step(epoch.Add(tt.after), setOf(tt.there...))
+		if all, held := ports2(got); all != tt.used || held != tt.held {
+			t.Errorf("%v after %s: %d members, %d held; want %d and %d", tt.there, tt.after, all, held, tt.used, tt.held)
+		}
+	}
+}

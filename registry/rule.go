@@ -138,6 +138,23 @@ func (r *rule) step(now time.Time, actual members) (members, time.Time) {
 	return actual.with(held).with(damped), earliest(next, again)
 }
 
+// resume continues the hold of an earlier follower, as if its members had been there until
+// now.
+func (r *rule) resume(before *view.Group) {
+	if before.Holding.IsZero() || r.cfg.Off {
+		return
+	}
+	r.started, r.since = true, before.Holding
+	for _, m := range before.Members {
+		if m.Held || m.MayServe() {
+			m.Held = false
+			r.base = append(r.base, &m)
+		}
+	}
+	r.base, _ = dedupe(r.base)
+	r.now = r.base
+}
+
 // follow takes in what changed since the last step, and returns the records of members
 // that have left.
 func (r *rule) follow(now time.Time, actual members) []*memberRecord {
