@@ -47,13 +47,11 @@ func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error
 
 // load loads the settings and prints their errors, and their warnings if asked to.
 func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings, error) {
-	if opts.Logger == nil {
-		opts.Logger = g.logger()
-	}
 	if opts.Env == nil {
 		opts.Env = unitEnv
 	}
 	s, err := settings.Load(g.configPaths(), opts)
+	s.Config.Logger = g.logger()
 	if err != nil && len(s.Diagnostics) == 0 {
 		return nil, fail(exitConfig, err, "--config names the settings, a file or a directory")
 	}

@@ -78,6 +78,7 @@ func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOption
 		if group, err = groupNamed(conf, name); err != nil {
 			return err
 		}
+		group.Logger = conf.Logger
 	} else if err := session.ValidatePath(name); err != nil {
 		return fail(exitUsage, err)
 	}

@@ -17,10 +17,10 @@ func TestFieldHandler(t *testing.T) {
 	var level journal.Priority
 	var fields map[string]string
 	var refused error
-	h := journalHandler(&out, slog.LevelInfo, func(message string, p journal.Priority, f map[string]string) error {
+	h := journalHandler{out: &out, level: slog.LevelInfo, send: func(message string, p journal.Priority, f map[string]string) error {
 		got, level, fields = message, p, f
 		return refused
-	})
+	}}
 	log := slog.New(h).With("template", "web")
 	log.Debug("not shown")
 	log.WithGroup("zk").Error("apply <failed>", "err", errors.New("line 1\nline 2"), "took", 3, slog.Group("at", "line", 7))

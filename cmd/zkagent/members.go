@@ -109,7 +109,7 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 // groupFollowers follows one group, or all groups of the settings, without guard
 // and damping: it shows what is in ZooKeeper.
 func groupFollowers(conf *agent.Config, args []string, format string) ([]follower, error) {
-	c := agent.Config{}
+	c := agent.Config{Logger: conf.Logger}
 	for _, v := range conf.Groups {
 		if len(args) == 0 || v.Name == args[0] || v.Path == args[0] {
 			c.Groups = append(c.Groups, raw(v, format))

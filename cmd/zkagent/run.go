@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,19 +29,15 @@ The agent resumes the session that a previous process left in the state director
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			level := &slog.LevelVar{}
-			var handler atomic.Pointer[slog.Handler]
-			logger := slog.New(lateHandler(&handler))
-			s, err := g.loadSettings(settings.Options{Logger: logger})
+			s, err := g.loadSettings(settings.Options{})
 			if err != nil {
 				return err
 			}
 			cfg := s.Config
 			setLevel(level, cfg.Log.Level, g.verbose)
-			// From now on, the loggers that were created with the settings write.
-			output := logHandler(&g.Console, cfg.Log.Format, level)
-			handler.Store(&output)
+			cfg.Logger = slog.New(logHandler(&g.Console, cfg.Log.Format, level))
 			cfg.Version = buildVersion()
-			cfg.Load = func() (agent.Config, error) { return reloadSettings(g, logger, level) }
+			cfg.Load = func() (agent.Config, error) { return reloadSettings(g, cfg.Logger, level) }
 			a, err := agent.New(cfg)
 			if err != nil {
 				return fail(exitConfig, err)
@@ -79,7 +74,7 @@ func childOf(err error) error {
 
 // reloadSettings loads the settings again for a running agent.
 func reloadSettings(g *globals, logger *slog.Logger, level *slog.LevelVar) (agent.Config, error) {
-	s, err := settings.Load(g.configPaths(), settings.Options{Logger: logger})
+	s, err := settings.Load(g.configPaths(), settings.Options{})
 	for _, d := range s.Diagnostics {
 		logger.Warn("settings", "diagnostic", settings.Line(d))
 	}
@@ -112,9 +107,9 @@ func logHandler(console *term.Console, format string, level slog.Leveler) slog.H
 	}
 	if under, _ := journal.StderrIsJournalStream(); under && format == "auto" {
 		if journal.Enabled() {
-			return journalHandler(console.Err, level, journal.Send)
+			return journalHandler{out: console.Err, level: level, send: journal.Send}
 		}
-		return journalHandler(console.Err, level, nil)
+		return journalHandler{out: console.Err, level: level}
 	}
 	return slog.NewTextHandler(console.Err, &slog.HandlerOptions{Level: level})
 }

@@ -33,12 +33,15 @@ func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 		}
 	}
 	for _, v := range c.Configs {
+		v.Logger = c.Logger
 		add(view.KindConfig, v.Name, trees.ReadyPath(v.Path), config.NewWatcher(v).Run)
 	}
 	for _, v := range c.Groups {
+		v.Logger = c.Logger
 		add(view.KindGroup, v.Name, v.Path, view.Untyped(registry.NewGroup(v).Run))
 	}
 	for _, v := range c.GroupSets {
+		v.Logger = c.Logger
 		add(view.KindGroups, v.Name, v.Path, view.Untyped(registry.NewGroups(v).Run))
 	}
 	for _, v := range c.Elections {

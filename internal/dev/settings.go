@@ -58,17 +58,18 @@ func (d *run) settings() error {
 	for i := range max(1, d.o.Hosts) {
 		h := newHost(d, i)
 		d.hosts = append(d.hosts, h)
-		s, err := load(d.paths, settings.Options{Logger: logger, Offline: true})
+		s, err := load(d.paths, settings.Options{Offline: true})
 		if err != nil {
 			return err
 		}
 		load = settings.Load
 		h.cfg = s.Config
+		h.cfg.Logger = logger
 		if err := h.adapt(&h.cfg); err != nil {
 			return err
 		}
 		h.cfg.Load = func() (agent.Config, error) {
-			s, err := settings.Load(d.paths, settings.Options{Logger: logger, Offline: true})
+			s, err := settings.Load(d.paths, settings.Options{Offline: true})
 			if err != nil {
 				return agent.Config{}, err
 			}

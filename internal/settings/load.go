@@ -3,7 +3,6 @@ package settings
 import (
 	"cmp"
 	"errors"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -26,8 +25,6 @@ type Options struct {
 	// NeedZooKeeper makes a missing zookeeper block an error even when no
 	// block uses ZooKeeper.
 	NeedZooKeeper bool
-	// Logger is handed to what the settings configure; nil discards.
-	Logger *slog.Logger
 }
 
 // Settings are loaded settings.
@@ -89,7 +86,6 @@ func newSettings(opts Options) *Settings {
 	if opts.Hostname == nil {
 		opts.Hostname = os.Hostname
 	}
-	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	return &Settings{opts: opts, Sources: map[string]*hcl.File{}, evals: map[string]*hcl.EvalContext{}}
 }
 
@@ -98,7 +94,6 @@ func newSettings(opts Options) *Settings {
 func (s *Settings) load(names []string, data map[string][]byte) {
 	bodies := s.parse(names, data)
 	s.Config.Files = names
-	s.Config.Logger = s.opts.Logger
 	d := &decoder{s: s, body: hcl.MergeBodies(bodies), shape: &shape{}}
 	s.index(d)
 	s.resolve(d)

@@ -35,7 +35,7 @@ func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 		Port:    b.number("port", `is:"number" min:"1" max:"65535" doc:"Where clients reach it."`).Value,
 		Ports:   argumentOf(b.reader("ports,optional", `is:"map of ports" doc:"Further named ports."`), (*reader).ports).Value,
 		Format:  b.text("format,optional", `is:"string" default:"nerve" enum:"nerve|serverset|curator|template" doc:"How the member's data is written, for those who read it."`).Value,
-		Splay:   s.Config.Splay, Logger: s.opts.Logger,
+		Splay:   s.Config.Splay,
 	}
 	text := b.text("template,optional", `is:"string" doc:"With format = \"template\": the text/template of the data."`)
 	sequential := b.boolean("sequential,optional", `is:"bool" default:"false" doc:"With format = \"template\": add a sequence number to the znode's name."`)

@@ -101,9 +101,6 @@ func TestLoad_Valid(t *testing.T) {
 // plain is what a golden file holds of a configuration: no functions, nothing
 // of this host.
 func plain(c agent.Config) map[string]any {
-	for i := range c.Configs {
-		c.Configs[i].Logger = nil
-	}
 	z := c.ZooKeeper
 	return map[string]any{
 		"id": c.ID, "host": c.Host, "state_dir": c.StateDir, "on_stop": c.OnStop, "splay": c.Splay, "log": c.Log, "http": c.HTTP,

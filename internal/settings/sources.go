@@ -74,7 +74,7 @@ func (s *Settings) resolveGroups(d *decoder) {
 // groupConfig reads what a group, and each group of a set, takes.
 func (s *Settings) groupConfig(b *decoder, path string, formats map[string]string) registry.GroupConfig {
 	return registry.GroupConfig{
-		Name: b.label, Path: path, Logger: s.opts.Logger,
+		Name: b.label, Path: path,
 		Format:   s.format(b.text("format,optional", `is:"string" default:"auto" doc:"How the members' data is read: a format block, or one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text; auto looks at each member."`), formats),
 		OnEmpty:  b.text("on_empty,optional", `is:"string" enum:"keep|render|fail" doc:"The reaction of templates when no member is up: keep the file in place, render without members, or fail. By default a template with an else for the group renders, and other templates keep their file."`).Value,
 		Allow:    s.prefixes(b.list("allow,optional", `is:"list of prefixes" doc:"Networks of the members; the agent leaves others out and reports them. By default it takes all."`)),
@@ -177,7 +177,7 @@ func (s *Settings) resolveConfigs(d *decoder) {
 	for _, b := range d.blocks("config", "name", "A config tree in ZooKeeper that templates and hooks use.") {
 		root := b.text("path", `is:"znode path" doc:"The root of the tree."`)
 		c := config.Config{
-			Name: b.label, Path: root.Value, Logger: s.opts.Logger,
+			Name: b.label, Path: root.Value,
 			Layout:   b.text("layout,optional", `is:"string" default:"auto" enum:"auto|flat|versioned|plain|leaves" doc:"auto follows a flat or a versioned tree and waits for its ready znode; plain is for trees that other tools write, without the ready rule. leaves is plain, but only znodes without children are keys, as confd and remco have it."`).Value,
 			MaxBytes: b.size("max_bytes,optional", `is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data the tree may have. Beyond it the last good tree stays in use, and the condition source-unusable says by how much."`).Value,
 			NoDelta:  !b.boolean("delta,optional", `is:"bool" default:"true" doc:"Learn a small change with the read of ready, which carries the difference, verified by digest. false: the agent takes contents only from versions and objects, which only publishers may write."`).Value,

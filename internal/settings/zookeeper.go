@@ -48,7 +48,7 @@ func (s *Settings) zooKeeper(b *decoder) session.Config {
 	c.ReadOnly = b.boolean("read_only,optional", `is:"bool" default:"false" doc:"Continue to read from a server that has lost its majority, when there is no other. The agent registers and leads nothing meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`).Value
 	follow := b.boolean("follow_reconfig,optional", `is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers. With an auth block other than sasl it needs tls: the writer of that znode chooses the servers."`)
 	c.FollowReconfig = follow.Value
-	c.StateDir, c.Identity, c.Logger = s.Config.StateDir, s.Config.ID, s.opts.Logger
+	c.StateDir, c.Identity = s.Config.StateDir, s.Config.ID
 	switch {
 	case c.Timeout < shortSession:
 		s.warnAt(timeout.At, "Short session timeout", "%s: a busy host or a short pause of the network ends such a session, and members with it.", c.Timeout)
