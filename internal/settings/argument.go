@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -24,22 +23,6 @@ type written struct {
 	At   hcl.Range // its value; the block, when it is not set
 	Name string
 }
-
-// argument is what an argument of a block has been read to.
-type argument[T any] struct {
-	Value T // the default, when the argument is not set or wrong
-	written
-}
-
-type (
-	text     = argument[string]
-	number   = argument[int]
-	boolean  = argument[bool]
-	duration = argument[time.Duration]
-	size     = argument[int64]
-	list     = argument[[]string]
-	textMap  = argument[map[string]string]
-)
 
 // expression is an argument that is evaluated later: a reference, a command, a
 // destination.
@@ -202,28 +185,26 @@ func relative(at hcl.Range, path string) string {
 	return path
 }
 
-// limited returns what reads a string or a number that has limits.
-func limited[T ~int | ~int64 | ~uint32 | ~float64](want cty.Type, summary string, parse func(string) (T, error)) func(*reader) T {
-	return func(r *reader) T {
-		def := must(parse, r.def)
-		v, ok := r.value(want)
-		if !ok {
-			return def
-		}
-		v, _ = convert.Convert(v, cty.String) // A number, too, has a text.
-		got, err := parse(v.AsString())
-		switch {
-		case err != nil:
-			r.s.errorAt(r.At, summary, "%s: %v.", r.name, err)
-		case r.min != "" && got < must(parse, r.min):
-			r.s.errorAt(r.At, summary, "%s: %s is less than the least allowed, %s.", r.name, v.AsString(), r.min)
-		case r.max != "" && got > must(parse, r.max):
-			r.s.errorAt(r.At, summary, "%s: %s is more than the most allowed, %s.", r.name, v.AsString(), r.max)
-		default:
-			return got
-		}
+// limited reads a string or a number that has limits.
+func limited[T ~int | ~int64 | ~uint32 | ~float64](r *reader, want cty.Type, summary string, parse func(string) (T, error)) T {
+	def := must(parse, r.def)
+	v, ok := r.value(want)
+	if !ok {
 		return def
 	}
+	v, _ = convert.Convert(v, cty.String) // A number, too, has a text.
+	got, err := parse(v.AsString())
+	switch {
+	case err != nil:
+		r.s.errorAt(r.At, summary, "%s: %v.", r.name, err)
+	case r.min != "" && got < must(parse, r.min):
+		r.s.errorAt(r.At, summary, "%s: %s is less than the least allowed, %s.", r.name, v.AsString(), r.min)
+	case r.max != "" && got > must(parse, r.max):
+		r.s.errorAt(r.At, summary, "%s: %s is more than the most allowed, %s.", r.name, v.AsString(), r.max)
+	default:
+		return got
+	}
+	return def
 }
 
 // must parses the text of a tag; empty is the zero value.

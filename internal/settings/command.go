@@ -139,24 +139,24 @@ func (s *Settings) text(r hcl.Range) string {
 	return strings.Join(strings.Fields(string(r.SliceBytes(f.Bytes))), " ")
 }
 
-// env reads the environment of a command, over that of the agent block. It also returns the
-// argument env.
-func (s *Settings) env(b *decoder) (command.Env, textMap) {
+// env reads the environment of a command, over that of the agent block. It also returns
+// the variables of this block alone.
+func (s *Settings) env(b *decoder) (command.Env, map[string]string) {
 	env := b.textMap("env,optional", `is:"map of strings" doc:"Environment variables: NAME = \"value\". The variables of the agent block are for all commands; the variables of the command's block override them."`)
 	pass := b.list("pass_env,optional", `is:"list of strings" doc:"Variables of the agent's own environment that are passed on: names, and globs such as \"APP_*\". By default only PATH, HOME and LANG are."`)
-	e := command.Env{Set: env.Value, Pass: pass.Value}
+	e := command.Env{Set: env, Pass: pass}
 	for _, name := range sortedKeys(e.Set) {
 		err := checkVariable(name)
 		if err == nil && strings.ContainsRune(e.Set[name], 0) {
 			err = fmt.Errorf("the value of %s has a NUL byte", name)
 		}
 		if err != nil {
-			s.errorAt(env.At, "Invalid environment variable", "%s", sentence(err.Error()))
+			s.errorAt(b.place("env"), "Invalid environment variable", "%s", sentence(err.Error()))
 		}
 	}
 	for _, glob := range e.Pass {
 		if _, err := path.Match(glob, ""); err != nil || glob == "" || strings.ContainsAny(glob, "=\x00") {
-			s.errorAt(pass.At, "Invalid environment variable", "%q is not the name of an environment variable, nor a glob such as \"APP_*\".", glob)
+			s.errorAt(b.place("pass_env"), "Invalid environment variable", "%q is not the name of an environment variable, nor a glob such as \"APP_*\".", glob)
 		}
 	}
 	return e.Over(s.Config.Env), env

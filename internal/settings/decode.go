@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -21,8 +22,9 @@ type decoder struct {
 	label   string
 	labelAt hcl.Range
 	shape   *shape
-	inner   []*decoder // the blocks in it that were read
-	common  bool       // the arguments to come are those of every kind of this block
+	inner   []*decoder         // the blocks in it that were read
+	read    map[string]written // the arguments that were read
+	common  bool               // the arguments to come are those of every kind of this block
 }
 
 // shape is what blocks of a type take.
@@ -128,6 +130,12 @@ func (d *decoder) end() {
 // has reports whether an argument stands in the block, and is not null.
 func (d *decoder) has(name string) bool { return d.attribute(name) != nil }
 
+// set is has for an argument that was read: its value is not null.
+func (d *decoder) set(name string) bool { return d.read[name].Set }
+
+// place is where an argument that was read has its value; the block, if it is not set.
+func (d *decoder) place(name string) hcl.Range { return d.read[name].At }
+
 func (d *decoder) attribute(name string) hcl.Expression {
 	if d.body == nil {
 		return nil
@@ -157,11 +165,19 @@ func (d *decoder) expression(name string, tag reflect.StructTag) expression {
 	case ru.required && (d.body != nil || d.s.describing):
 		d.missing(ru.name)
 	}
+	d.note(e.written)
 	return e
 }
 
 func (d *decoder) missing(name string) {
 	d.s.errorAt(d.at, "Missing required argument", "The argument %q is required, but no definition was found.", name)
+}
+
+func (d *decoder) note(w written) {
+	if d.read == nil {
+		d.read = map[string]written{}
+	}
+	d.read[w.Name] = w
 }
 
 // reader evaluates an argument.
@@ -178,40 +194,34 @@ func (d *decoder) reader(name string, tag reflect.StructTag) *reader {
 	case r.Set && !diags.HasErrors():
 		r.v = v
 	}
+	d.note(r.written)
 	return r
 }
 
-func argumentOf[T any](r *reader, read func(*reader) T) argument[T] {
-	value := read(r)
-	return argument[T]{value, r.written}
+// The arguments by the type of their values. One that is not set or wrong has its default.
+
+func (d *decoder) text(name string, tag reflect.StructTag) string { return d.reader(name, tag).text() }
+
+func (d *decoder) number(name string, tag reflect.StructTag) int {
+	return limited(d.reader(name, tag), cty.Number, "Invalid number", wholeNumber)
 }
 
-// The arguments by the type of their values.
-
-func (d *decoder) text(name string, tag reflect.StructTag) text {
-	return argumentOf(d.reader(name, tag), (*reader).text)
+func (d *decoder) boolean(name string, tag reflect.StructTag) bool {
+	return d.reader(name, tag).boolean()
 }
 
-func (d *decoder) number(name string, tag reflect.StructTag) number {
-	return argumentOf(d.reader(name, tag), limited(cty.Number, "Invalid number", wholeNumber))
+func (d *decoder) duration(name string, tag reflect.StructTag) time.Duration {
+	return limited(d.reader(name, tag), cty.String, "Invalid duration", parseDuration)
 }
 
-func (d *decoder) boolean(name string, tag reflect.StructTag) boolean {
-	return argumentOf(d.reader(name, tag), (*reader).boolean)
+func (d *decoder) size(name string, tag reflect.StructTag) int64 {
+	return limited(d.reader(name, tag), cty.String, "Invalid size", parseSize)
 }
 
-func (d *decoder) duration(name string, tag reflect.StructTag) duration {
-	return argumentOf(d.reader(name, tag), limited(cty.String, "Invalid duration", parseDuration))
+func (d *decoder) list(name string, tag reflect.StructTag) []string {
+	return d.reader(name, tag).strings()
 }
 
-func (d *decoder) size(name string, tag reflect.StructTag) size {
-	return argumentOf(d.reader(name, tag), limited(cty.String, "Invalid size", parseSize))
-}
-
-func (d *decoder) list(name string, tag reflect.StructTag) list {
-	return argumentOf(d.reader(name, tag), (*reader).strings)
-}
-
-func (d *decoder) textMap(name string, tag reflect.StructTag) textMap {
-	return argumentOf(d.reader(name, tag), (*reader).strmap)
+func (d *decoder) textMap(name string, tag reflect.StructTag) map[string]string {
+	return d.reader(name, tag).strmap()
 }

@@ -20,39 +20,38 @@ func (s *Settings) resolveExecs(d *decoder) {
 		}
 		first = b.at
 		c := program.Config{Name: b.label, Command: s.command(b.expression("command", `is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`), vars{})}
-		var env textMap
-		c.Command.Env, env = s.env(b)
-		envFrom := b.textMap("env_from,optional", `is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They override the variables of env. A variable that can make a program run code, such as PATH or LD_PRELOAD, needs allow_env."`)
+		var own map[string]string
+		c.Command.Env, own = s.env(b)
+		c.EnvFrom = b.textMap("env_from,optional", `is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They override the variables of env. A variable that can make a program run code, such as PATH or LD_PRELOAD, needs allow_env."`)
 		allow := b.list("allow_env,optional", `is:"list of strings" doc:"Variables of env_from that a key may set although they let the writer of the key run code: PATH, LD_PRELOAD, BASH_ENV, ..."`)
 		for _, src := range s.refs(b.expression("after,optional", `is:"list of references" doc:"Templates and bundles that must have been rendered before it starts; the default is all."`), "template", "bundle") {
 			c.After = append(c.After, src.Name)
 		}
-		c.OnChange = b.text("on_change,optional", `is:"string" default:"restart" enum:"restart|signal|ignore" doc:"The reaction to a change of its files or variables. Only a restart can pass on a change of a variable."`).Value
-		signal := b.text("signal,optional", `is:"signal" default:"SIGHUP" doc:"The signal that on_change = \"signal\" sends."`)
-		c.EnvFrom, c.Signal = envFrom.Value, signal.Value
-		c.Splay = b.duration("splay,optional", `is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`).Value
-		c.KillSignal = b.text("kill_signal,optional", `is:"signal" default:"SIGTERM" doc:"The signal that stops it; for nginx use SIGQUIT."`).Value
-		c.KillTimeout = b.duration("kill_timeout,optional", `is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between kill_signal and KILL when it is stopped."`).Value
+		c.OnChange = b.text("on_change,optional", `is:"string" default:"restart" enum:"restart|signal|ignore" doc:"The reaction to a change of its files or variables. Only a restart can pass on a change of a variable."`)
+		c.Signal = b.text("signal,optional", `is:"signal" default:"SIGHUP" doc:"The signal that on_change = \"signal\" sends."`)
+		c.Splay = b.duration("splay,optional", `is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`)
+		c.KillSignal = b.text("kill_signal,optional", `is:"signal" default:"SIGTERM" doc:"The signal that stops it; for nginx use SIGQUIT."`)
+		c.KillTimeout = b.duration("kill_timeout,optional", `is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between kill_signal and KILL when it is stopped."`)
 		for _, name := range sortedKeys(c.EnvFrom) {
 			if err := s.checkEnvFrom(name, c.EnvFrom[name]); err != nil {
-				s.errorAt(envFrom.At, "Invalid environment variable", "%s", sentence(err.Error()))
+				s.errorAt(b.place("env_from"), "Invalid environment variable", "%s", sentence(err.Error()))
 			}
-			if proc.RunsCode(name) && !slices.Contains(allow.Value, name) {
-				s.errorAt(envFrom.At, "Variable runs code", "The variable %s lets the writer of the key %q run code; allow_env = [%q] permits it.", name, c.EnvFrom[name], name)
+			if proc.RunsCode(name) && !slices.Contains(allow, name) {
+				s.errorAt(b.place("env_from"), "Variable runs code", "The variable %s lets the writer of the key %q run code; allow_env = [%q] permits it.", name, c.EnvFrom[name], name)
 			}
 		}
-		for _, name := range allow.Value {
+		for _, name := range allow {
 			if _, ok := c.EnvFrom[name]; !ok {
-				s.errorAt(allow.At, "Variable is not used", "%q is not one of env_from.", name)
+				s.errorAt(b.place("allow_env"), "Variable is not used", "%q is not one of env_from.", name)
 			}
 		}
-		for name, value := range env.Value {
+		for name, value := range own {
 			if s.checkEnvFrom(name, value) == nil {
-				s.warnAt(env.At, "Value looks like a key", "%s = %q is taken as it is. If the key of a config is meant, write it in env_from.", name, value)
+				s.warnAt(b.place("env"), "Value looks like a key", "%s = %q is taken as it is. If the key of a config is meant, write it in env_from.", name, value)
 			}
 		}
-		if c.OnChange != "signal" && signal.Set {
-			s.errorAt(signal.At, "Signal is not used", "\"signal\" has a meaning only with on_change = \"signal\".")
+		if c.OnChange != "signal" && b.set("signal") {
+			s.errorAt(b.place("signal"), "Signal is not used", "\"signal\" has a meaning only with on_change = \"signal\".")
 		}
 		s.Config.Execs = append(s.Config.Execs, c)
 	}

@@ -44,74 +44,73 @@ func (s *Settings) resolveBundles(d *decoder) {
 }
 
 func (s *Settings) resolveFile(b *decoder, full string, forEach bool) apply.FileConfig {
-	source := b.text("source,optional", `is:"path" doc:"The template file, relative to the settings file; it is watched for changes."`)
-	contents := b.text("contents,optional", `is:"string" doc:"The template itself, instead of source. \"${\" is written \"$${\" in it."`)
-	dest := s.destination(b.expression("destination", `is:"path" doc:"The file that is written. With for_each it must use each.key."`), forEach)
 	t := apply.FileConfig{
-		Name: b.label, Position: position(b.at), Source: source.Value, Contents: contents.Value,
-		Destination: dest.eval, DestinationText: dest.text,
-		File: s.file(b),
+		Name: b.label, Position: position(b.at),
+		Source:   b.text("source,optional", `is:"path" doc:"The template file, relative to the settings file; it is watched for changes."`),
+		Contents: b.text("contents,optional", `is:"string" doc:"The template itself, instead of source. \"${\" is written \"$${\" in it."`),
 	}
-	t.Allow = b.list("allow,optional", `is:"list of strings" enum:"env|file|credential" doc:"Data that the template may use besides the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`).Value
-	t.Left, t.Right = s.delimiters(b.list("delimiters,optional", `is:"list of strings" doc:"The texts that begin and end an action, instead of [\"{{\", \"}}\"]."`))
-	t.CreateDirs = b.boolean("create_dirs,optional", `is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`).Value
-	t.Syntax = b.text("syntax,optional", `is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`).Value
-	t.MissingKeyOK = !b.boolean("error_on_missing_key,optional", `is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`).Value
-	t.ByNode = b.text("member_order,optional", `is:"string" default:"address" enum:"address|node" doc:"How members of groups are ordered: by address, or by node and then id, as consul-template orders services."`).Value == "node"
-	t.InPlace = b.boolean("in_place,optional", `is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`).Value
-	t.Symlink = b.text("symlink,optional", `is:"string" default:"auto" enum:"auto|follow|refuse" doc:"The reaction when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`).Value
-	t.AllowSubdirs = b.boolean("allow_subdirs,optional", `is:"bool" default:"false" doc:"With for_each: each.key may hold slashes, and so name directories below the one of the destination."`).Value
-	t.Adopt = b.boolean("adopt,optional", `is:"bool" default:"false" doc:"With for_each: take over a file that the agent did not write. Otherwise it stays, with the condition destination-taken."`).Value
-	t.Drift = b.text("drift,optional", `is:"string" default:"repair" enum:"repair|report" doc:"The reaction when somebody else has changed the file: write it again, or only report it."`).Value
-	t.MaxOutput = b.size("max_size,optional", `is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`).Value
-	t.Config.Timeout = b.duration("timeout,optional", `is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`).Value
+	dest := s.destination(b.expression("destination", `is:"path" doc:"The file that is written. With for_each it must use each.key."`), forEach)
+	t.Destination, t.DestinationText = dest.eval, dest.text
+	t.File = s.file(b)
+	t.Allow = b.list("allow,optional", `is:"list of strings" enum:"env|file|credential" doc:"Data that the template may use besides the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`)
+	t.Left, t.Right = s.delimiters(b, b.list("delimiters,optional", `is:"list of strings" doc:"The texts that begin and end an action, instead of [\"{{\", \"}}\"]."`))
+	t.CreateDirs = b.boolean("create_dirs,optional", `is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`)
+	t.Syntax = b.text("syntax,optional", `is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`)
+	t.MissingKeyOK = !b.boolean("error_on_missing_key,optional", `is:"bool" default:"true" doc:"Whether an entry that a map does not have is an error, or \"<no value>\". A key that is not in its config holds the file, either way."`)
+	t.ByNode = b.text("member_order,optional", `is:"string" default:"address" enum:"address|node" doc:"How members of groups are ordered: by address, or by node and then id, as consul-template orders services."`) == "node"
+	t.InPlace = b.boolean("in_place,optional", `is:"bool" default:"false" doc:"Write into the file instead of renaming a new one over it: for a file that is bind-mounted by itself. Readers may see half of it."`)
+	t.Symlink = b.text("symlink,optional", `is:"string" default:"auto" enum:"auto|follow|refuse" doc:"The reaction when the destination is a symbolic link: replace the file that it leads to, or fail. auto follows links, except in a directory that another user can write."`)
+	t.AllowSubdirs = b.boolean("allow_subdirs,optional", `is:"bool" default:"false" doc:"With for_each: each.key may hold slashes, and so name directories below the one of the destination."`)
+	t.Adopt = b.boolean("adopt,optional", `is:"bool" default:"false" doc:"With for_each: take over a file that the agent did not write. Otherwise it stays, with the condition destination-taken."`)
+	t.Drift = b.text("drift,optional", `is:"string" default:"repair" enum:"repair|report" doc:"The reaction when somebody else has changed the file: write it again, or only report it."`)
+	t.MaxOutput = b.size("max_size,optional", `is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`)
+	t.Config.Timeout = b.duration("timeout,optional", `is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`)
 	t.Dir, t.Syntaxes, t.LookupEnv = filepath.Dir(b.at.Filename), Syntaxes(), s.opts.Env
 	s.claim(dest, full)
 	switch {
-	case source.Set && contents.Set:
-		s.errorAt(contents.At, "Two templates in one", "Template %q has both source and contents; give one of them.", t.Name)
-	case !source.Set && !contents.Set:
+	case b.set("source") && b.set("contents"):
+		s.errorAt(b.place("contents"), "Two templates in one", "Template %q has both source and contents; give one of them.", t.Name)
+	case !b.set("source") && !b.set("contents"):
 		s.errorAt(b.at, "Template without text", "Template %q has neither source nor contents.", t.Name)
-	case source.Set:
+	case b.set("source"):
 		if data, err := readClosed(t.Source, maxTemplate); err != nil {
-			s.errorAt(source.At, "Template cannot be read", "%v.", err)
+			s.errorAt(b.place("source"), "Template cannot be read", "%v.", err)
 		} else if t.Source != "" {
-			s.parseTemplate(&t, string(data), origin{file: t.Source, at: source.At})
+			s.parseTemplate(&t, string(data), origin{file: t.Source, at: b.place("source")})
 		}
 	default:
-		s.parseTemplate(&t, t.Contents, s.contentsOrigin(contents.At))
+		s.parseTemplate(&t, t.Contents, s.contentsOrigin(b.place("contents")))
 	}
 	return t
 }
 
 // file reads the attributes of the file that a template writes.
 func (s *Settings) file(b *decoder) files.File {
-	f := files.File{Mode: argumentOf(b.reader("mode,optional", `is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is the mode of the file in place, else 0644."`), limited(cty.String, "Invalid file mode", parseMode)).Value}
+	f := files.File{Mode: limited(b.reader("mode,optional", `is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is the mode of the file in place, else 0644."`), cty.String, "Invalid file mode", parseMode)}
 	owner := b.text("owner,optional", `is:"string" check:"nonempty" doc:"User that owns the file: a name or a number."`)
-	if owner.Value != "" && !isID(owner.Value) {
-		if _, err := user.Lookup(owner.Value); err != nil {
-			s.hostAt(owner.At, "Unknown user", "There is no user %q on this host.", owner.Value)
+	if owner != "" && !isID(owner) {
+		if _, err := user.Lookup(owner); err != nil {
+			s.hostAt(b.place("owner"), "Unknown user", "There is no user %q on this host.", owner)
 		}
 	}
 	group := b.text("group,optional", `is:"string" check:"nonempty" doc:"Group of the file: a name or a number."`)
-	if group.Value != "" && !isID(group.Value) {
-		if _, err := user.LookupGroup(group.Value); err != nil {
-			s.hostAt(group.At, "Unknown group", "There is no user group %q on this host.", group.Value)
+	if group != "" && !isID(group) {
+		if _, err := user.LookupGroup(group); err != nil {
+			s.hostAt(b.place("group"), "Unknown group", "There is no user group %q on this host.", group)
 		}
 	}
-	f.Owner, f.Group = owner.Value, group.Value
-	f.Backup = b.number("backup,optional", `is:"number" default:"0" min:"0" max:"100" doc:"Number of previous contents to keep in the same directory."`).Value
+	f.Owner, f.Group = owner, group
+	f.Backup = b.number("backup,optional", `is:"number" default:"0" min:"0" max:"100" doc:"Number of previous contents to keep in the same directory."`)
 	return f
 }
 
 // delimiters are what actions begin and end with; empty without the argument.
-func (s *Settings) delimiters(delimiters list) (left, right string) { //nolint:nonamedreturns // two texts need names.
-	list := delimiters.Value
+func (s *Settings) delimiters(b *decoder, list []string) (left, right string) { //nolint:nonamedreturns // two texts need names.
 	if list == nil {
 		return "", ""
 	}
 	if len(list) != 2 || list[0] == "" || list[1] == "" || list[0] == list[1] {
-		s.errorAt(delimiters.At, "Wrong delimiters", "delimiters are two different texts, as in [\"[[\", \"]]\"].")
+		s.errorAt(b.place("delimiters"), "Wrong delimiters", "delimiters are two different texts, as in [\"[[\", \"]]\"].")
 		return "", ""
 	}
 	return list[0], list[1]

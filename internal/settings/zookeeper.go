@@ -39,21 +39,19 @@ func (s *Settings) resolveZooKeeper(d *decoder) {
 
 func (s *Settings) zooKeeper(b *decoder) session.Config {
 	c := session.Config{
-		Servers: s.servers(b.list("servers", `is:"list of addresses" doc:"The servers of the ensemble; the port is 2181 unless given."`)),
-		Chroot:  strings.TrimSuffix(b.text("chroot,optional", `is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so a typo cannot start an empty tree."`).Value, "/"),
+		Servers: s.servers(b, b.list("servers", `is:"list of addresses" doc:"The servers of the ensemble; the port is 2181 unless given."`)),
+		Chroot:  strings.TrimSuffix(b.text("chroot,optional", `is:"znode path" doc:"Put before every path. It must exist: the agent does not make it, so a typo cannot start an empty tree."`), "/"),
 	}
-	timeout := b.duration("session_timeout,optional", `is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`)
-	c.Timeout = timeout.Value
-	c.ACL = s.acl(b.list("acl,optional", `is:"list of strings" doc:"ACL of the znodes that the agent creates, as scheme:id:permissions with the letters cdrwa. The default without auth is open to all; with auth it is world:anyone:r and auth::cdrwa."`))
-	c.ReadOnly = b.boolean("read_only,optional", `is:"bool" default:"false" doc:"Continue to read from a server that has lost its majority, when there is no other. The agent registers and leads nothing meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`).Value
-	follow := b.boolean("follow_reconfig,optional", `is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers. With an auth block other than sasl it needs tls: the writer of that znode chooses the servers."`)
-	c.FollowReconfig = follow.Value
+	c.Timeout = b.duration("session_timeout,optional", `is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`)
+	c.ACL = s.acl(b, b.list("acl,optional", `is:"list of strings" doc:"ACL of the znodes that the agent creates, as scheme:id:permissions with the letters cdrwa. The default without auth is open to all; with auth it is world:anyone:r and auth::cdrwa."`))
+	c.ReadOnly = b.boolean("read_only,optional", `is:"bool" default:"false" doc:"Continue to read from a server that has lost its majority, when there is no other. The agent registers and leads nothing meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`)
+	c.FollowReconfig = b.boolean("follow_reconfig,optional", `is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers. With an auth block other than sasl it needs tls: the writer of that znode chooses the servers."`)
 	c.StateDir, c.Identity = s.Config.StateDir, s.Config.ID
 	switch {
 	case c.Timeout < shortSession:
-		s.warnAt(timeout.At, "Short session timeout", "%s: a busy host or a short pause of the network ends such a session, and members with it.", c.Timeout)
+		s.warnAt(b.place("session_timeout"), "Short session timeout", "%s: a busy host or a short pause of the network ends such a session, and members with it.", c.Timeout)
 	case c.Timeout > longSession:
-		s.warnAt(timeout.At, "Long session timeout", "%s: servers grant at most 40 s unless maxSessionTimeout says otherwise, and members of a dead host stay for so long.", c.Timeout)
+		s.warnAt(b.place("session_timeout"), "Long session timeout", "%s: servers grant at most 40 s unless maxSessionTimeout says otherwise, and members of a dead host stay for so long.", c.Timeout)
 	}
 	var digest []hcl.Range // where blocks send a password as it is
 	for _, a := range b.blocks("auth", "scheme", "Who the agent is to ZooKeeper; the label is the scheme: digest, sasl, or another of the servers'. A client certificate (tls) is an identity, too.") {
@@ -74,22 +72,21 @@ func (s *Settings) zooKeeper(b *decoder) session.Config {
 		}
 	}
 	if c.FollowReconfig && c.TLS == nil && len(c.Auth) > 0 {
-		s.errorAt(follow.At, "Servers are not verified", "With follow_reconfig, whoever can write /zookeeper/config leads the agent to another server, which gets its credential. Add a tls block, so that servers are verified.")
+		s.errorAt(b.place("follow_reconfig"), "Servers are not verified", "With follow_reconfig, whoever can write /zookeeper/config leads the agent to another server, which gets its credential. Add a tls block, so that servers are verified.")
 	}
 	return c
 }
 
 func (s *Settings) tls(b *decoder) func() (*tls.Config, error) {
-	ca := b.text("ca_file,optional", `is:"path" doc:"PEM file of the authorities that sign the servers' certificates; the default is the system's."`)
-	cert := b.text("cert_file,optional", `is:"path" doc:"PEM file of the agent's certificate."`)
-	key := b.text("key_file,optional", `is:"path" doc:"PEM file of its key."`)
-	t := &registry.TLSConfig{
-		CAFile: ca.Value, CertFile: cert.Value, KeyFile: key.Value,
-		ServerName: b.text("server_name,optional", `is:"string" check:"nonempty" doc:"The name in the servers' certificates; the default is the name of the server dialed."`).Value,
+	c := &registry.TLSConfig{
+		CAFile:     b.text("ca_file,optional", `is:"path" doc:"PEM file of the authorities that sign the servers' certificates; the default is the system's."`),
+		CertFile:   b.text("cert_file,optional", `is:"path" doc:"PEM file of the agent's certificate."`),
+		KeyFile:    b.text("key_file,optional", `is:"path" doc:"PEM file of its key."`),
+		ServerName: b.text("server_name,optional", `is:"string" check:"nonempty" doc:"The name in the servers' certificates; the default is the name of the server dialed."`),
 	}
-	s.certificate(b.at, t)
-	s.readable(ca, cert, key)
-	return t.Client
+	s.certificate(b.at, c)
+	s.readable(b, map[string]string{"ca_file": c.CAFile, "cert_file": c.CertFile, "key_file": c.KeyFile})
+	return c.Client
 }
 
 // needsServer returns the first block that needs ZooKeeper, and what it is called.
@@ -102,28 +99,27 @@ func (s *Settings) needsServer() (hcl.Range, string) {
 	return hcl.Range{}, ""
 }
 
-func (s *Settings) servers(servers list) []string {
-	list := servers.Value
+func (s *Settings) servers(b *decoder, list []string) []string {
 	for i, text := range list {
 		if err := checkServer(text); err != nil {
-			s.errorAt(servers.At, "Invalid server", "%v.", err)
+			s.errorAt(b.place("servers"), "Invalid server", "%v.", err)
 		}
 		if slices.Contains(list[:i], text) {
-			s.warnAt(servers.At, "Duplicate server", "%q is in the list twice.", text)
+			s.warnAt(b.place("servers"), "Duplicate server", "%q is in the list twice.", text)
 		}
 	}
 	if list != nil && len(list) == 0 {
-		s.errorAt(servers.At, "No servers", "The list of servers is empty.")
+		s.errorAt(b.place("servers"), "No servers", "The list of servers is empty.")
 	}
 	return list
 }
 
-func (s *Settings) acl(written list) []session.ACL {
+func (s *Settings) acl(b *decoder, texts []string) []session.ACL {
 	var acl []session.ACL
-	for _, text := range written.Value {
+	for _, text := range texts {
 		a, err := session.ParseACL(text)
 		if err != nil {
-			s.errorAt(written.At, "Invalid ACL", "%v.", err)
+			s.errorAt(b.place("acl"), "Invalid ACL", "%v.", err)
 			continue
 		}
 		acl = append(acl, a)
@@ -135,66 +131,67 @@ func (s *Settings) acl(written list) []session.ACL {
 func (s *Settings) auth(b *decoder, c *session.Config) {
 	credential := b.text("credential,optional", `is:"secret" doc:"user:password, for digest and for sasl with DIGEST-MD5; write credential(\"NAME\") to keep it out of this file."`)
 	mechanism := b.text("mechanism,optional", `is:"string" enum:"DIGEST-MD5|GSSAPI" doc:"Of sasl: DIGEST-MD5 with a user of the servers' JAAS file, or GSSAPI with Kerberos."`)
-	principal := b.text("principal,optional", `is:"string" doc:"Of GSSAPI: the agent's principal, as in \"zkagent/_HOST@EXAMPLE.ORG\"; _HOST is the host name. A credential cache names its own."`)
-	keytab := b.text("keytab,optional", `is:"path" doc:"Of GSSAPI: the key table of the principal. It is read at each ticket, so a new key is used."`)
-	cache := b.text("credential_cache,optional", `is:"path" doc:"Of GSSAPI, instead of keytab: a credential cache whose ticket something else keeps valid."`)
-	service := b.text("service,optional", `is:"string" default:"zookeeper" doc:"For GSSAPI: the first part of the servers' principals, service/HOST, where HOST is as in servers. With a slash it is the whole principal, and _HOST stands for the host."`)
-	conf := b.text("krb5_conf,optional", `is:"path" doc:"Of GSSAPI: the Kerberos settings. The default is /etc/krb5.conf."`)
+	ticket := kerberos.Config{
+		Principal:       b.text("principal,optional", `is:"string" doc:"Of GSSAPI: the agent's principal, as in \"zkagent/_HOST@EXAMPLE.ORG\"; _HOST is the host name. A credential cache names its own."`),
+		Keytab:          b.text("keytab,optional", `is:"path" doc:"Of GSSAPI: the key table of the principal. It is read at each ticket, so a new key is used."`),
+		CredentialCache: b.text("credential_cache,optional", `is:"path" doc:"Of GSSAPI, instead of keytab: a credential cache whose ticket something else keeps valid."`),
+		Service:         b.text("service,optional", `is:"string" default:"zookeeper" doc:"For GSSAPI: the first part of the servers' principals, service/HOST, where HOST is as in servers. With a slash it is the whole principal, and _HOST stands for the host."`),
+		Conf:            b.text("krb5_conf,optional", `is:"path" doc:"Of GSSAPI: the Kerberos settings. The default is /etc/krb5.conf."`),
+	}
 	switch {
 	case b.label != "sasl":
 		if b.label == "" {
 			s.errorAt(b.at, "Missing scheme", "The label of an auth block is the scheme, such as \"digest\".")
 		}
-		if !credential.Set {
+		if !b.set("credential") {
 			s.errorAt(b.at, "Missing credential", "An auth block of scheme %q needs a credential.", b.label)
 		}
-		s.saslOnly(b, mechanism, principal, keytab, cache, conf)
-		s.userPassword(credential, b.label == "digest")
-		c.Auth = append(c.Auth, session.Auth{Scheme: b.label, Data: []byte(credential.Value)})
-	case mechanism.Value == "DIGEST-MD5":
-		s.saslOnly(b, principal, keytab, cache, conf)
-		if !credential.Set {
+		s.unused(b, "mechanism", "principal", "keytab", "credential_cache", "krb5_conf")
+		s.userPassword(b, credential, b.label == "digest")
+		c.Auth = append(c.Auth, session.Auth{Scheme: b.label, Data: []byte(credential)})
+	case mechanism == "DIGEST-MD5":
+		s.unused(b, "principal", "keytab", "credential_cache", "krb5_conf")
+		if !b.set("credential") {
 			s.errorAt(b.at, "Missing credential", "DIGEST-MD5 needs a credential, user:password.")
 		}
-		c.SASL = session.DigestMD5(s.userPassword(credential, true))
-	case mechanism.Value == "GSSAPI":
-		s.saslOnly(b, credential)
-		m, err := kerberos.New(kerberos.Config{
-			Principal: principal.Value, Keytab: keytab.Value, CredentialCache: cache.Value, Service: service.Value, Conf: conf.Value,
-		})
+		c.SASL = session.DigestMD5(s.userPassword(b, credential, true))
+	case mechanism == "GSSAPI":
+		s.unused(b, "credential")
+		m, err := kerberos.New(ticket)
 		if err != nil {
 			s.errorAt(b.at, "Incomplete identity", "%s", sentence(strings.TrimPrefix(err.Error(), "kerberos: ")))
 			return
 		}
-		s.readable(keytab, cache, conf)
+		s.readable(b, map[string]string{"keytab": ticket.Keytab, "credential_cache": ticket.CredentialCache, "krb5_conf": ticket.Conf})
 		c.SASL = m
-	case !mechanism.Set:
+	case !b.set("mechanism"):
 		s.errorAt(b.at, "Missing mechanism", "An auth \"sasl\" block needs the mechanism: DIGEST-MD5 or GSSAPI.")
 	}
 }
 
-func (s *Settings) userPassword(credential text, must bool) (string, string) {
-	s.secrets.add(credential.Value)
-	user, password, ok := strings.Cut(credential.Value, ":")
-	if must && credential.Value != "" && (!ok || user == "") {
-		s.errorAt(credential.At, "Invalid credential", "A digest credential is user:password; this one has no user or no colon.")
+func (s *Settings) userPassword(b *decoder, credential string, must bool) (string, string) {
+	s.secrets.add(credential)
+	user, password, ok := strings.Cut(credential, ":")
+	if must && credential != "" && (!ok || user == "") {
+		s.errorAt(b.place("credential"), "Invalid credential", "A digest credential is user:password; this one has no user or no colon.")
 	}
 	return user, password
 }
 
-// saslOnly reports arguments that are of another scheme or mechanism.
-func (s *Settings) saslOnly(b *decoder, list ...text) {
-	for _, arg := range list {
-		if arg.Set {
-			s.errorAt(arg.At, "Argument of another mechanism", "The scheme %q has no use for it here; see the reference of the auth block.", b.label)
+// unused reports arguments that are of another scheme or mechanism.
+func (s *Settings) unused(b *decoder, names ...string) {
+	for _, name := range names {
+		if b.set(name) {
+			s.errorAt(b.place(name), "Argument of another mechanism", "The scheme %q has no use for it here; see the reference of the auth block.", b.label)
 		}
 	}
 }
 
-func (s *Settings) readable(files ...text) {
-	for _, path := range files {
-		if _, err := os.Stat(path.Value); path.Value != "" && err != nil {
-			s.warnAt(path.At, "File cannot be read", "%v; connections will fail until it is there.", err)
+// readable warns of the files of arguments that cannot be read.
+func (s *Settings) readable(b *decoder, files map[string]string) {
+	for name, path := range files {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			s.warnAt(b.place(name), "File cannot be read", "%v; connections will fail until it is there.", err)
 		}
 	}
 }
