@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
@@ -80,6 +81,10 @@ type process struct {
 	once    sync.Once
 	stop    chan stopMode // size 1: how to stop
 	failed  chan error    // size 1: why Run is to end with an error
+
+	mu     sync.Mutex // mu guards everything below.
+	health fleet.Health
+	since  time.Time // of health
 }
 
 // settingsInUse orders start, reloads and stop of what the settings want.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
@@ -87,7 +88,11 @@ func TestViews_Agree(t *testing.T) {
 		a.conds.Close(e, subject)
 	}
 	delete(read, fleet.OK)
+	well := time.Now().Truncate(time.Second)
 	views("a host that is well again", fleet.OK, "", "")
+	if hosts, err := fleet.Agents(t.Context(), b.s); err != nil || len(hosts) != 1 || show.HostOf(&hosts[0]).From.Before(well) {
+		t.Errorf("the fleet says that it is well since %+v, but it is since %s, %v", hosts, well, err)
+	}
 
 	if err := a.maint(t.Context(), web.Args{"on": "true", "reason": "disks"}); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func (a *Agent) Status() show.Status {
 	if z.SessionID != 0 {
 		s.ZooKeeper.SessionID = hexID(z.SessionID)
 	}
-	s.Health, _ = healthOf(s.Conditions, s.Agent.Maintenance != nil)
+	s.Health = healthOf(s.Conditions, s.Agent.Maintenance != nil)
 	a.unitStatus(cfg, snap, &s)
 	return s
 }

@@ -42,7 +42,8 @@ func (a *Agent) record() fleet.Record {
 	}
 	r.Maintenance, _ = a.hostMaint.Reason()
 	open := a.conds.List()
-	r.Health, r.At = healthOf(open, r.Maintenance != "")
+	r.Health = healthOf(open, r.Maintenance != "")
+	r.At = a.process.healthSince(r.Health)
 	for _, c := range open {
 		sum := sha256.Sum256([]byte(c.Text))
 		f := fleet.Fault{Code: c.Code, Subject: c.Subject, Since: c.Since.UTC().Truncate(time.Second), Exit: c.Exit, Digest: hex.EncodeToString(sum[:4])}
@@ -101,13 +102,12 @@ func flat(snap *snapshot, b *shownBundle) bool {
 // health is the health of this host.
 func (a *Agent) health() fleet.Health {
 	reason, _ := a.hostMaint.Reason()
-	h, _ := healthOf(a.conds.List(), reason != "")
-	return h
+	return healthOf(a.conds.List(), reason != "")
 }
 
-// healthOf is the worst that the open conditions say, and since when.
-func healthOf(open []condition.Condition, maintained bool) (fleet.Health, time.Time) {
-	health, at := fleet.OK, time.Time{}
+// healthOf is the worst that the open conditions say.
+func healthOf(open []condition.Condition, maintained bool) fleet.Health {
+	health := fleet.OK
 	if maintained {
 		health = fleet.Maintenance
 	}
@@ -117,10 +117,20 @@ func healthOf(open []condition.Condition, maintained bool) (fleet.Health, time.T
 			worse = fleet.Failing
 		}
 		if worse.Rank() < health.Rank() {
-			health, at = worse, c.Since.UTC().Truncate(time.Second)
+			health = worse
 		}
 	}
-	return health, at
+	return health
+}
+
+// healthSince is when the health became what it is now.
+func (p *process) healthSince(now fleet.Health) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.health != now {
+		p.health, p.since = now, time.Now().UTC().Truncate(time.Second)
+	}
+	return p.since
 }
 
 // templateState is the state of a bundle in one word: a reload that is being

@@ -21,7 +21,7 @@ type Host struct {
 	*fleet.HostStatus
 
 	State Severity
-	From  time.Time // when its agent began, or when it went; zero: unknown
+	From  time.Time // when its health became what it is; zero: unknown
 	Files string    // how many, and those that have problems
 	Leads string
 	Holds string // groups whose members its guard keeps
@@ -29,14 +29,10 @@ type Host struct {
 
 // HostOf is the row of one host.
 func HostOf(h *fleet.HostStatus) Host {
-	row := Host{
-		HostStatus: h, State: SeverityOf(string(h.Health)), From: h.Since, Files: filesOf(&h.Record),
+	return Host{
+		HostStatus: h, State: SeverityOf(string(h.Health)), From: h.At, Files: filesOf(&h.Record),
 		Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200), Holds: fleet.Clip(strings.Join(h.Holds, ", "), 200),
 	}
-	if h.Since.IsZero() || Gone(h.Health) {
-		row.From = h.At
-	}
-	return row
 }
 
 // filesOf counts the files of a host, and names those that are not ok.
