@@ -17,6 +17,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/term"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -114,7 +115,11 @@ func explain(err error, t target) error {
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):
-		return fail(exitFailed, err, "\"zkagent config history "+t.name+"\" shows the versions; \"zkagent config convert "+t.name+"\" converts a flat tree to a versioned one")
+		hint := "\"zkagent config history " + t.name + "\" shows the versions"
+		if _, absent := errors.AsType[trees.NoVersionError](err); !absent {
+			hint += "; \"zkagent config convert " + t.name + "\" converts a flat tree to a versioned one"
+		}
+		return fail(exitFailed, err, hint)
 	}
 	if _, ok := errors.AsType[*cliError](err); ok {
 		return err
