@@ -41,6 +41,16 @@ func Read(f File) ([]byte, fs.FileInfo, error) {
 	return dir.read(base, f.maxSize())
 }
 
+// Real returns the path that a destination means, without symbolic links.
+func Real(destination string) (string, error) {
+	dir, base, err := locate(File{Destination: destination})
+	if err != nil {
+		return "", err
+	}
+	defer dir.close()
+	return dir.join(base), nil
+}
+
 // Look returns what stands at a destination, of whatever kind, without opening it.
 func Look(f File) (fs.FileInfo, error) {
 	dir, base, err := locate(f)
@@ -87,19 +97,16 @@ func readNamed(path string, flag int, limit int64) ([]byte, error) {
 	if flag == syscall.O_NOFOLLOW {
 		stat = os.Lstat
 	}
-	info, err := stat(path) // To open a device can start it.
-	if err != nil {
-		return nil, err
-	}
-	if err := regular(info); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if info, err := stat(path); err == nil && regular(info) != nil { // To open a device can start it.
+		return nil, fmt.Errorf("%s: %w", path, regular(info))
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flag, 0) //nolint:gosec // the caller's user names it
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	if info, err = f.Stat(); err == nil {
+	info, err := f.Stat()
+	if err == nil {
 		err = regular(info)
 	}
 	if err != nil {
