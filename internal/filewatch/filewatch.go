@@ -4,6 +4,7 @@ package filewatch
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,10 @@ import (
 // quiet is how long files must be quiet before a change is reported: an editor
 // writes in several steps.
 const quiet = 100 * time.Millisecond
+
+// lookEvery is how often the watch looks whether a path leads to another directory: one
+// that was renamed, or a link that was switched. No event tells.
+const lookEvery = 2 * time.Second
 
 // Watch is what is watched, and what is called.
 type Watch struct {
@@ -46,12 +51,18 @@ func (w Watch) Run(ctx context.Context) {
 	if w.AtOnce {
 		timer.Reset(0)
 	}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	seen := map[string]os.FileInfo{}
 	for {
 		files, dirs := absolute(w.Files())
-		w.follow(n, dirs)
+		if w.follow(n, seen, dirs) {
+			timer.Reset(quiet)
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-ticker.C:
 		case e, ok := <-n.Events:
 			if !ok {
 				return
@@ -82,18 +93,34 @@ func absolute(list []string) (files, dirs []string) { //nolint:nonamedreturns //
 	return files, dirs
 }
 
-func (w Watch) follow(n *fsnotify.Watcher, dirs []string) {
-	have := n.WatchList()
-	for _, d := range have {
+// follow watches the directories. seen are those that it watches, nil for one that it
+// cannot. It reports whether one of them is another directory than before.
+func (w Watch) follow(n *fsnotify.Watcher, seen map[string]os.FileInfo, dirs []string) bool {
+	for d := range seen {
 		if !slices.Contains(dirs, d) {
 			_ = n.Remove(d)
+			delete(seen, d)
 		}
 	}
+	moved := false
 	for _, d := range dirs {
-		if !slices.Contains(have, d) {
-			w.Problem(d, n.Add(d))
+		was, known := seen[d]
+		info, err := os.Stat(d)
+		if err == nil && known && was != nil && os.SameFile(info, was) {
+			continue
 		}
+		_ = n.Remove(d)
+		if err == nil {
+			err = n.Add(d)
+		}
+		if err != nil {
+			info = nil
+		}
+		w.Problem(d, err)
+		seen[d] = info
+		moved = moved || known && err == nil
 	}
+	return moved
 }
 
 // concerns reports whether an event is about one of the files, or about a

@@ -2,6 +2,7 @@ package filewatch
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,5 +53,52 @@ func TestWatch(t *testing.T) {
 	<-done
 	if len(changed) > 0 {
 		t.Error("a change too many")
+	}
+}
+
+// The watch follows a path to another directory: one that was put in its place, at once or
+// later, and a link that was switched.
+func TestWatch_AnotherDirectory(t *testing.T) {
+	t.Parallel()
+	for name, exchange := range map[string]func(old, next string) error{
+		"renamed": func(old, next string) error { return errors.Join(os.Rename(old, old+"-gone"), os.Rename(next, old)) },
+		"link": func(old, next string) error {
+			return errors.Join(os.Symlink(next, next+"-link"), os.Rename(next+"-link", old))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			at, first, next := filepath.Join(dir, "at"), filepath.Join(dir, "first"), filepath.Join(dir, "next")
+			err := errors.Join(os.Mkdir(first, 0o700), os.Mkdir(next, 0o700))
+			if name == "link" {
+				err = errors.Join(err, os.Symlink(first, at))
+			} else {
+				err = errors.Join(err, os.Rename(first, at))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			watched, changed := make(chan error, 10), make(chan struct{}, 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				Watch{
+					Files: func() []string { return []string{filepath.Join(at, "t.tmpl")} }, Changed: func() { changed <- struct{}{} },
+					Problem: func(_ string, err error) { watched <- err }, Lost: func(err error) { t.Error(err) },
+				}.Run(ctx)
+			}()
+			if err := errors.Join(<-watched, exchange(at, next)); err != nil {
+				t.Fatal(err)
+			}
+			<-changed
+			if err := os.WriteFile(filepath.Join(at, "t.tmpl"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			<-changed
+			cancel()
+			<-done
+		})
 	}
 }
