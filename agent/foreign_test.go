@@ -226,7 +226,10 @@ func TestAgent_FirstReloadFails(t *testing.T) {
 	says := func(text string, there bool) {
 		t.Helper()
 		var s show.TemplateStatus
-		eventually(t, text, func() bool { s = a.Status().Templates[0]; return strings.Contains(s.PendingText, text) && s.LastReload != nil })
+		eventually(t, text, func() bool {
+			s = a.Status().Templates[0]
+			return strings.Contains(s.PendingText, text) && s.LastReload != nil
+		})
 		if s.State != "reload-failed" && s.State != "failed" || exists(b.path("out")) != there {
 			t.Errorf("%s: the state is %s, the file is in place: %v", text, s.State, exists(b.path("out")))
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,15 +26,15 @@ type applying struct {
 	job       Job
 	name      string
 	tx        *files.Tx
-	at        string      // when the check runs; empty: not known yet
-	unseen    error       // why no preview could be made of the files; nil: none failed
-	dry       bool        // nothing is written
-	later     []laterFile // in a dry run: files in directories that do not exist yet
-	outputs   []*output   // all that the bundle renders now
-	staged    []*output   // those that are in tx
-	taken     []string    // destinations that the template must not take
-	gone      []string    // destinations that are no longer wanted
-	made      []string    // directories, the latest first
+	at        string            // when the check runs; empty: not known yet
+	unseen    error             // why no preview could be made of the files; nil: none failed
+	dry       bool              // nothing is written
+	later     []laterFile       // in a dry run: files in directories that do not exist yet
+	outputs   []*output         // all that the bundle renders now
+	staged    []*output         // those that are in tx
+	taken     map[string]string // destinations that the template must not take, with the reasons
+	gone      []string          // destinations that are no longer wanted
+	made      []string          // directories, the latest first
 	submitted bool
 	changed   int
 	release   func(failed *Halt) error // of the permit; nil: there is none
@@ -116,7 +118,7 @@ func (t *applying) prepare(ctx context.Context) error {
 	if t.tx != nil { // What was rendered for the change that was given up is not in place.
 		t.job.Bundle.look = true
 	}
-	t.outputs, t.staged, t.gone, t.taken = nil, nil, nil, nil
+	t.outputs, t.staged, t.gone = nil, nil, nil
 	if err := t.render(ctx); err != nil {
 		return err
 	}
@@ -129,9 +131,9 @@ func (t *applying) prepare(ctx context.Context) error {
 	if err := t.stage(); err != nil {
 		return errors.Join(err, t.tx.Discard())
 	}
-	t.closeExcept(t.job.Bundle.taken, condition.DestinationTaken, t.taken)
-	for _, dest := range t.taken {
-		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s: %s", t.name, t.takenBy(dest)))
+	t.closeExcept(t.job.Bundle.taken, condition.DestinationTaken, slices.Collect(maps.Keys(t.taken)))
+	for dest, why := range t.taken {
+		t.Conds.Open(condition.DestinationTaken, dest, fmt.Sprintf("template %s: %s", t.name, why))
 		t.job.Bundle.taken[dest] = true
 	}
 	if !t.tx.Changed() {

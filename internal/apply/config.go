@@ -125,10 +125,16 @@ func (c *FileConfig) Path(e *template.Each) (string, error) {
 	return dest, c.checkKey(e)
 }
 
+// maxKey is how many bytes of a path a key may be: a path has 4096.
+const maxKey = 1024
+
 // checkKey returns why the key of an element cannot be part of a file name; nil: it can.
 func (c *FileConfig) checkKey(e *template.Each) error {
 	if e == nil {
 		return nil
+	}
+	if len(e.Key) > maxKey {
+		return fmt.Errorf("element %+.128q cannot be part of a file name: it has more than %d bytes", e.Key, maxKey)
 	}
 	for part := range strings.SplitSeq(e.Key, "/") {
 		if !view.IsName(part) || part[0] == '.' {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -166,7 +167,14 @@ func (b *Bundle) contested(dest string) bool {
 // of other outputs. It is then left alone.
 func (t *applying) foreign(o *output, directory bool) bool {
 	b := t.job.Bundle
-	if b.Config.ForEach == nil || o.Config.Adopt {
+	if b.Config.ForEach == nil {
+		return false
+	}
+	if t.keeps(o.Destination) {
+		t.taken[o.Destination] = "the agent keeps its own files in this directory; rename the key"
+		return true
+	}
+	if o.Config.Adopt {
 		return false
 	}
 	w, recorded := b.written[o.Destination]
@@ -185,7 +193,7 @@ func (t *applying) foreign(o *output, directory bool) bool {
 			return true
 		}
 	}
-	t.taken = append(t.taken, o.Destination)
+	t.taken[o.Destination] = t.takenBy(o.Destination)
 	return true
 }
 
@@ -201,6 +209,16 @@ func (e *Engine) otherDoorWrote(bundle, dest string) bool {
 	}
 	_, ok := e.loadWritten(other, bundle)[dest]
 	return ok
+}
+
+// keeps reports whether a file is in the state directory of the agent.
+func (e *Engine) keeps(dest string) bool {
+	dir := e.StateDir
+	if filepath.Base(dir) == renderDir {
+		dir = filepath.Dir(dir)
+	}
+	real, _ := filepath.EvalSymlinks(dir)
+	return dir != "" && strings.HasPrefix(dest, dir+"/") || real != "" && strings.HasPrefix(dest, real+"/")
 }
 
 // takenBy says why a destination is not taken.
@@ -222,8 +240,8 @@ func (t *applying) takenError() error {
 		return nil
 	}
 	var err error
-	for _, dest := range t.taken {
-		err = errors.Join(err, fmt.Errorf("%s: %s", dest, t.takenBy(dest)))
+	for _, dest := range slices.Sorted(maps.Keys(t.taken)) {
+		err = errors.Join(err, fmt.Errorf("%s: %s", dest, t.taken[dest]))
 	}
 	return fail(stageStage, 0, err)
 }

@@ -109,7 +109,7 @@ func TestAdopt_Obstacles(t *testing.T) {
 		if err := put(dest); err != nil {
 			t.Fatal(err)
 		}
-		x := &applying{Engine: e, job: Job{Bundle: &Bundle{parsed: &parsed{Config: Config{ForEach: &view.Source{Kind: view.KindConfig, Name: "web"}}}}}}
+		x := &applying{Engine: e, taken: map[string]string{}, job: Job{Bundle: &Bundle{parsed: &parsed{Config: Config{ForEach: &view.Source{Kind: view.KindConfig, Name: "web"}}}}}}
 		if !x.foreign(&output{Output: Output{Config: &FileConfig{}, Destination: dest}}, false) || len(x.taken) != 1 {
 			t.Errorf("%s: taken for a file of the agent", name)
 		}

@@ -372,6 +372,53 @@ func TestRun_ForEachFileAndDirectory(t *testing.T) {
 	}
 }
 
+// TestRun_ForEachKeysWithoutAFile: a key whose file cannot be there has no file, and a
+// condition says why. The files of the other keys follow their data.
+func TestRun_ForEachKeysWithoutAFile(t *testing.T) {
+	t.Parallel()
+	web := view.Source{Kind: view.KindConfig, Name: "web"}
+	for name, c := range map[string]struct {
+		key, says string
+		dirs      bool
+		taken     string // is a link to nowhere
+	}{
+		"deep":              {key: strings.Repeat("d/", 2000) + "x", dirs: true, says: "more than 1024 bytes"},
+		"missing directory": {key: "new/x", says: "does not exist"},
+		"link on the way":   {key: "way/x", taken: "f-way", dirs: true, says: "not a directory"},
+		"link to nowhere":   {key: "x", taken: "f-x", says: "does not exist"},
+		"state directory":   {key: "/state/halts.json", says: "cannot be part"},
+		"state":             {key: "state/halts.json", says: "the agent keeps its own files"},
+	} {
+		b, _ := newPlayBed(t)
+		prefix := "f-"
+		if name == "state" {
+			prefix = ""
+		}
+		x := b.bundle(Config{Name: "each", ForEach: &web, Templates: []FileConfig{{
+			Name: "each", Contents: "{{ .Value }}", AllowSubdirs: true, CreateDirs: c.dirs,
+			Destination: func(e *template.Each) (string, error) { return b.path(prefix + e.Key), nil },
+		}}})
+		b.keys(map[string]string{"good": "1"})
+		b.good(x)
+		if c.taken != "" {
+			if err := os.Symlink(b.path("none/x"), b.path(c.taken)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.keys(map[string]string{"good": "2", c.key: "hostile"})
+		b.good(x)
+		b.is(prefix+"good", "2")
+		if open := b.Conds.List(); len(open) != 1 || !strings.Contains(open[0].Text, c.says) {
+			t.Errorf("%s: the conditions are %+v", name, open)
+		}
+		b.keys(map[string]string{"good": "3"})
+		b.good(x)
+		if open := b.Conds.List(); len(open) != 0 {
+			t.Errorf("%s: the key is gone: the conditions are %+v", name, open)
+		}
+	}
+}
+
 // TestRun_OneFailureLeavesNoMixture: a view changes two templates of a bundle,
 // and one of them fails. The next view changes only that one: both files are of
 // the new version.

@@ -179,9 +179,11 @@ func (t *applying) directories() map[string]bool {
 func (t *applying) stage() error {
 	b := t.job.Bundle
 	t.loadRecord()
+	t.taken = map[string]string{}
 	look := t.job.First || t.job.Force || t.job.pendingReload || b.look // whatever is believed to be there
 	var list []files.Content
 	var staged []*output
+	var unreachable error
 	whole := look || t.checkAt() == atStaged
 	dirs := t.directories()
 	for _, o := range t.outputs {
@@ -197,27 +199,23 @@ func (t *applying) stage() error {
 			continue
 		}
 		f := t.file(o)
-		if w, ok := b.written[o.Destination]; ok && !look {
+		w, known := b.written[o.Destination]
+		if known && !look {
 			f.Known = &w
 		}
-		if o.Config.CreateDirs && t.dry {
-			after, isNew, err := files.AfterMakeDirs(f, o.Data)
-			if err != nil {
-				return fail(stageStage, time.Second, err)
-			}
-			if isNew {
-				t.later = append(t.later, laterFile{after, o})
-				continue
-			}
-		} else if o.Config.CreateDirs {
-			made, err := files.MakeDirs(f)
-			t.made = append(made, t.made...)
-			if err != nil {
-				return fail(stageStage, time.Second, err)
-			}
+		later, err := t.reach(o, f, known)
+		switch {
+		case err != nil && b.Config.ForEach == nil:
+			return fail(stageStage, time.Second, err)
+		case err != nil: // Who writes one key does not keep the files of the others from changing.
+			t.taken[o.Destination], unreachable = err.Error(), err
+		case !later:
+			list = append(list, files.Content{File: f, Data: o.Data})
+			staged = append(staged, o)
 		}
-		list = append(list, files.Content{File: f, Data: o.Data})
-		staged = append(staged, o)
+	}
+	if len(t.taken) == len(t.outputs) && unreachable != nil {
+		return fail(stageStage, time.Second, unreachable)
 	}
 	all, err := t.tx.StageAll(list)
 	if err != nil {
@@ -233,6 +231,29 @@ func (t *applying) stage() error {
 		}
 	}
 	return nil
+}
+
+// reach makes the directories of a file, if the settings ask for that, and returns why the
+// file cannot be there. later: the swap will make the directories of a dry run.
+func (t *applying) reach(o *output, f files.File, known bool) (later bool, err error) { //nolint:nonamedreturns // says what the bool is.
+	if o.Config.CreateDirs && t.dry {
+		after, isNew, err := files.AfterMakeDirs(f, o.Data)
+		if isNew && err == nil {
+			t.later = append(t.later, laterFile{after, o})
+		}
+		return isNew, err
+	}
+	if o.Config.CreateDirs {
+		made, err := files.MakeDirs(f)
+		t.made = append(made, t.made...)
+		if err != nil {
+			return false, err
+		}
+	}
+	if t.job.Bundle.Config.ForEach != nil && !known {
+		_, err = files.Examine(f)
+	}
+	return false, err
 }
 
 // stageRemoval removes a file that is no longer wanted, unless something else

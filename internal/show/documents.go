@@ -127,7 +127,7 @@ type TemplateStatus struct {
 	PendingReload bool          `json:"pending_reload"` // the program has not read the files in place
 	PendingSince  time.Time     `json:"pending_since,omitzero"`
 	PendingText   string        `json:"pending_text,omitempty"` // what is in place meanwhile
-	LastReload    *ReloadStatus `json:"last_reload,omitempty"` // in this process
+	LastReload    *ReloadStatus `json:"last_reload,omitempty"`  // in this process
 	Position      string        `json:"position,omitempty"`
 	Check         string        `json:"check,omitempty"` // when its check runs on this host
 }
