@@ -133,7 +133,7 @@ func (s *Settings) envFunc() function.Function {
 }
 
 // errNoCredential marks a credential that this host does not have.
-var errNoCredential = errors.New("no such credential")
+var errNoCredential = errors.New("cannot read a credential")
 
 // credential reads a systemd credential without its final line break.
 func (s *Settings) credential(name string) (string, error) {
@@ -146,7 +146,7 @@ func (s *Settings) credential(name string) (string, error) {
 	}
 	data, err := files.ReadNamed(filepath.Join(dir, name), maxCredential)
 	if err != nil {
-		return s.noCredential(fmt.Sprintf("credential %q is not in $CREDENTIALS_DIRECTORY: %v", name, err))
+		return s.noCredential(fmt.Sprintf("credential %q in $CREDENTIALS_DIRECTORY: %v", name, err))
 	}
 	value := strings.TrimRight(string(data), "\r\n")
 	s.secrets.add(value)

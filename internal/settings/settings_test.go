@@ -3,6 +3,7 @@ package settings
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -440,13 +441,20 @@ template "t" {
 }
 
 // TestLoad_DestinationsByOtherPaths: one file under two names, and files that the
-// agent would read as settings.
+// agent reads or keeps for itself.
 func TestLoad_DestinationsByOtherPaths(t *testing.T) {
 	for name, c := range map[string]struct{ one, two, want string }{
 		"linked directory":  {"DIR/real/out", "DIR/link/out", "Two templates with one destination"},
 		"settings file":     {"DIR/real/out", "DIR/conf/a.hcl", "Destination is a settings file"},
 		"new settings file": {"DIR/real/out", "DIR/conf/new.hcl", "Destination is a settings file"},
 		"other directory":   {"DIR/real/out", "DIR/real/new.hcl", ""},
+		"double slash":      {"DIR/real/out", "DIR/real//./out", "Two templates with one destination"},
+		"linked file":       {"DIR/real/out", "DIR/file", "Two templates with one destination"},
+		"directory":         {"DIR/real/out", "DIR/link/out/below/x", "Destination below another"},
+		"link of another":   {"DIR/real/out", "DIR/theirs/link/out", ""},
+		"file of another":   {"DIR/real/out", "DIR/theirs/file", ""},
+		"state directory":   {"DIR/real/out", "DIR/state/halts.json", "Destination is in the state directory"},
+		"template":          {"DIR/real/out", "DIR/link/t.tmpl", "Destination is a template"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -455,18 +463,40 @@ func TestLoad_DestinationsByOtherPaths(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := os.Symlink("real", filepath.Join(dir, "link")); err != nil {
+			theirs := filepath.Join(dir, "theirs")
+			err := errors.Join(os.Symlink("real", filepath.Join(dir, "link")), os.Symlink("real/out", filepath.Join(dir, "file")),
+				os.Mkdir(theirs, 0o700), os.Chmod(theirs, 0o777), os.Symlink(filepath.Join(dir, "real"), filepath.Join(theirs, "link")), os.Symlink(filepath.Join(dir, "real/out"), filepath.Join(theirs, "file")))
+			for _, f := range []string{"out", "t.tmpl"} {
+				err = errors.Join(err, os.WriteFile(filepath.Join(dir, "real", f), []byte("x"), 0o600))
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
-			text := fmt.Sprintf("template \"one\" {\n  contents    = \"1\"\n  destination = %q\n}\ntemplate \"two\" {\n  contents    = \"2\"\n  destination = %q\n}\n", c.one, c.two)
+			text := fmt.Sprintf("agent {\n  state_dir = \"DIR/state\"\n}\ntemplate \"three\" {\n  source      = \"DIR/real/t.tmpl\"\n  destination = \"DIR/three\"\n}\ntemplate \"one\" {\n  contents    = \"1\"\n  destination = %q\n}\ntemplate \"two\" {\n  contents    = \"2\"\n  destination = %q\n}\n", c.one, c.two)
 			text = strings.ReplaceAll(text, "DIR", dir)
 			if err := os.WriteFile(filepath.Join(dir, "conf", "a.hcl"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Load([]string{filepath.Join(dir, "conf")}, Options{})
+			_, err = Load([]string{filepath.Join(dir, "conf")}, Options{})
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// The key of an element must not make a settings file, or a file in the state directory.
+func TestLoad_KeysCannotMakeFilesOfTheAgent(t *testing.T) {
+	dir := t.TempDir()
+	for destination, want := range map[string]string{"DIR/${each.key}": "Destination is a settings file", "DIR/state/${each.key}": "Destination is in the state directory", "DIR/out/${each.key}": ""} {
+		text := "agent {\n  state_dir = \"DIR/state\"\n}\nzookeeper { servers = [\"zk1\"] }\ngroups \"all\" { path = \"/services\" }\n" +
+			"template \"t\" {\n  contents    = \"x\"\n  for_each    = groups.all\n  destination = \"" + destination + "\"\n}\n"
+		if err := os.WriteFile(filepath.Join(dir, "a.hcl"), []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load([]string{dir}, testOptions())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", destination, err, want)
+		}
 	}
 }

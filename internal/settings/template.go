@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/template"
 )
 
 // maxTemplate bounds a template file.
@@ -41,6 +43,7 @@ func (s *Settings) resolveBundles(d *decoder) {
 		c.Templates = list
 		s.Config.Bundles = append(s.Config.Bundles, c)
 	}
+	s.compareClaims()
 }
 
 func (s *Settings) resolveFile(b *decoder, full string, forEach bool) apply.FileConfig {
@@ -116,9 +119,17 @@ func (s *Settings) delimiters(b *decoder, list []string) (left, right string) { 
 	return list[0], list[1]
 }
 
-// claim remembers a fixed destination; two templates must not share one.
+// claim remembers a destination; two templates must not share one.
 func (s *Settings) claim(d destination, name string) {
-	key := cmp.Or(realPath(d.fixed), "\x00"+d.text) // evaluated: equal when it is spelled the same
+	path := d.fixed
+	if path == "" && d.eval != nil { // A key whose file would be read as settings.
+		path, _ = d.eval(&template.Each{Key: "key.hcl"})
+	}
+	path = realPath(path)
+	key := path
+	if d.fixed == "" {
+		key = "\x00" + d.text // evaluated: equal when it is spelled the same
+	}
 	if d.eval == nil {
 		return
 	}
@@ -127,8 +138,11 @@ func (s *Settings) claim(d destination, name string) {
 		return
 	}
 	s.claims[key] = claimed{name, d.at}
-	if s.isSettings(key) {
-		s.errorAt(d.at, "Destination is a settings file", "The agent would load %s as settings. Name another directory or another ending than .hcl.", d.fixed)
+	if s.isSettings(path) {
+		s.errorAt(d.at, "Destination is a settings file", "The agent would load %s as settings. Name another directory or another ending than .hcl.", cmp.Or(d.fixed, path))
+	}
+	if dir := s.Config.StateDir; dir != "" && strings.HasPrefix(path, realPath(dir)+"/") {
+		s.errorAt(d.at, "Destination is in the state directory", "The agent keeps its own files in %s. Name another directory.", dir)
 	}
 	// A warning: another user could make the directory, and the other templates work.
 	if info, err := os.Stat(d.fixed); d.fixed != "" && err == nil && info.IsDir() {
@@ -136,16 +150,35 @@ func (s *Settings) claim(d destination, name string) {
 	}
 }
 
-// realPath is a path without links to directories: one file has one such path.
-func realPath(path string) string {
-	if path == "" {
-		return ""
+// compareClaims finds destinations that cannot be there together with another file of the
+// settings.
+func (s *Settings) compareClaims() {
+	for _, b := range s.Config.Bundles {
+		for _, t := range b.Templates {
+			if c, ok := s.claims[realPath(t.Source)]; ok && t.Source != "" {
+				s.errorAt(c.at, "Destination is a template", "%s is the source of the template at %s, which would be overwritten.", t.Source, t.Position)
+			}
+		}
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-	if err != nil {
+	for path, c := range s.claims {
+		for dir := filepath.Dir(path); len(dir) > 1; dir = filepath.Dir(dir) {
+			if other, ok := s.claims[dir]; ok {
+				s.errorAt(c.at, "Destination below another", "%s cannot be a directory: it is the file of template %q at %s.", dir, other.name, place(other.at))
+			}
+		}
+	}
+}
+
+// realPath is a path without links: one file has one such path. Links that another user
+// could have made stay: they must not make settings invalid.
+func realPath(path string) string {
+	if path == "" || path == "/" {
 		return path
 	}
-	return filepath.Join(dir, filepath.Base(path))
+	if real, err := files.Real(path); err == nil {
+		return real
+	}
+	return filepath.Join(realPath(filepath.Dir(path)), filepath.Base(path))
 }
 
 // isSettings reports whether the agent reads the file as settings, or would at
