@@ -33,33 +33,15 @@ func foreign(name string, v cty.Value) cty.Value { return v.Mark(foreignMark(nam
 // plainCommand removes the marks of an argument list. The error names data that stands
 // where the rule does not allow it.
 func plainCommand(v cty.Value) (cty.Value, error) {
-	plain, marks := v.UnmarkDeepWithPaths()
-	whole, of := "", map[int]string{}
-	for _, m := range marks {
-		for mark := range m.Marks {
-			name, ok := mark.(foreignMark)
-			if !ok {
-				continue
-			}
-			if len(m.Path) == 0 {
-				whole = string(name)
-				continue
-			}
-			if step, ok := m.Path[0].(cty.IndexStep); ok && step.Key.Type() == cty.Number {
-				n, _ := step.Key.AsBigFloat().Int64()
-				of[int(n)] = string(name)
-			}
-		}
-	}
+	plain, _ := v.UnmarkDeep()
+	list, whole := v.Unmark()
 	if !plain.IsKnown() || plain.IsNull() || !plain.CanIterateElements() {
 		return plain, nil // Looked at again when it runs.
 	}
-	args := make([]element, 0, plain.LengthInt())
-	for i, e := range plain.AsValueSlice() {
-		a := element{from: whole}
-		if name := of[i]; name != "" {
-			a.from = name
-		}
+	var args []element
+	for _, e := range list.AsValueSlice() {
+		e, own := e.UnmarkDeep()
+		a := element{from: madeOf(own, whole)}
 		switch {
 		case e.Type() != cty.String || e.IsKnown() && e.IsNull():
 		case e.IsKnown():
@@ -67,14 +49,31 @@ func plainCommand(v cty.Value) (cty.Value, error) {
 		default:
 			a.text = e.Range().StringPrefix()
 		}
-		args = append(args, a)
-	}
-	for i := range args {
-		if err := allowed(args[:i], args[i]); err != nil {
+		if err := allowed(args, a); err != nil {
 			return plain, err
 		}
+		args = append(args, a)
 	}
 	return plain, nil
+}
+
+// madeOf names the variable that marks are of; of several, each: its rule is the strictest.
+func madeOf(marks ...cty.ValueMarks) string {
+	var names []string
+	for _, set := range marks {
+		for mark := range set {
+			if name, ok := mark.(foreignMark); ok {
+				names = append(names, string(name))
+			}
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case slices.Contains(names, "each"):
+		return "each"
+	}
+	return slices.Min(names)
 }
 
 // element is an element of a command: its text, or how it begins when it is not
