@@ -148,11 +148,11 @@ func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
 			cfg.Halted(nil)
 			return nil
 		}
-		h, err := read(ctx, s, path(cfg.Bundle)+haltEnd)
-		if h != nil {
+		h, _, err := read(ctx, s, path(cfg.Bundle)+haltEnd)
+		if err == nil {
 			cfg.Halted(h)
 		}
-		if err == nil {
+		if err == nil || errors.Is(err, session.ErrNoNode) {
 			err = s.WaitAny(ctx, watch)
 		}
 		watch.Stop()
@@ -235,16 +235,8 @@ func Stop(ctx context.Context, s *session.Session, h Halt) error {
 	}
 }
 
-// read returns a halt; nil when there is none.
-func read(ctx context.Context, s *session.Session, path string) (*Halt, error) {
-	h, _, err := readAt(ctx, s, path)
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, nil //nolint:nilnil // no halt is no error.
-	}
-	return h, err
-}
-
-func readAt(ctx context.Context, s *session.Session, path string) (*Halt, session.Stat, error) {
+// read returns the halt at a path.
+func read(ctx context.Context, s *session.Session, path string) (*Halt, session.Stat, error) {
 	data, st, err := s.Get(ctx, path)
 	if err != nil {
 		return nil, st, err
@@ -271,12 +263,11 @@ func Halts(ctx context.Context, s *session.Session) ([]Halt, error) {
 		if !strings.HasSuffix(name, haltEnd) {
 			continue
 		}
-		h, err := read(ctx, s, session.JoinPath(Root, name))
-		if err != nil {
-			return nil, err
-		}
-		if h != nil {
+		switch h, _, err := read(ctx, s, session.JoinPath(Root, name)); {
+		case err == nil:
 			list = append(list, *h)
+		case !errors.Is(err, session.ErrNoNode):
+			return nil, err
 		}
 	}
 	return list, nil
@@ -290,11 +281,6 @@ type Lifted struct {
 	At time.Time `json:"at"`
 }
 
-// liftedHalts is the data of Root.
-type liftedHalts struct {
-	Lifted []Lifted `json:"lifted"` // oldest first
-}
-
 const maxLifted = 20
 
 // Clear lifts the halt of a bundle, and notes who did. Without a halt the error
@@ -304,20 +290,19 @@ func Clear(ctx context.Context, s *session.Session, bundle, by string) error {
 	for {
 		// First the lifted halts: a halt that was made again has the version of the first
 		// one, but whoever lifted the first one has changed these.
-		p, root, err := readLifted(ctx, s)
+		lifted, root, err := readLifted(ctx, s)
 		if err != nil {
 			return err
 		}
-		h, st, err := readAt(ctx, s, path(bundle)+haltEnd)
+		h, st, err := read(ctx, s, path(bundle)+haltEnd)
 		if lost && errors.Is(err, session.ErrNoNode) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		p.Lifted = append(p.Lifted, Lifted{Halt: *h, By: by, At: time.Now().UTC()})
-		p.Lifted = p.Lifted[max(0, len(p.Lifted)-maxLifted):]
-		data, err := json.Marshal(p)
+		lifted = append(lifted, Lifted{Halt: *h, By: by, At: time.Now().UTC()})
+		data, err := json.Marshal(map[string][]Lifted{"lifted": lifted[max(0, len(lifted)-maxLifted):]})
 		if err != nil {
 			return err
 		}
@@ -331,21 +316,23 @@ func Clear(ctx context.Context, s *session.Session, bundle, by string) error {
 
 // LiftedHalts returns the latest halts that were lifted, oldest first.
 func LiftedHalts(ctx context.Context, s *session.Session) ([]Lifted, error) {
-	p, _, err := readLifted(ctx, s)
+	lifted, _, err := readLifted(ctx, s)
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, nil
 	}
-	return p.Lifted, err
+	return lifted, err
 }
 
 // readLifted reads the lifted halts. Data of another tool count as none.
-func readLifted(ctx context.Context, s *session.Session) (liftedHalts, session.Stat, error) {
-	var p liftedHalts
-	data, st, err := s.Get(ctx, Root)
-	if err == nil && json.Unmarshal(data, &p) != nil {
-		p = liftedHalts{}
+func readLifted(ctx context.Context, s *session.Session) ([]Lifted, session.Stat, error) {
+	var p struct {
+		Lifted []Lifted `json:"lifted"`
 	}
-	return p, st, err
+	data, st, err := s.Get(ctx, Root)
+	if err != nil || json.Unmarshal(data, &p) != nil {
+		return nil, st, err
+	}
+	return p.Lifted, st, nil
 }
 
 // permits is K as a number, of the hosts that have the bundle now.
