@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
@@ -37,16 +38,13 @@ type metrics struct {
 	info         *prometheus.GaugeVec
 	recordNow    func() fleet.Record // asked at each scrape; nil: not known yet
 
-	of packageMetrics
-}
-
-// packageMetrics are those of the packages that the agent wires.
-type packageMetrics struct {
-	session  *prom.Session
-	config   *config.Metrics
-	registry *registry.Metrics
-	election *prom.Election
-	dns      *dns.Metrics
+	of struct { // the packages that the agent wires
+		session  *prom.Session
+		config   *config.Metrics
+		registry *registry.Metrics
+		election *prom.Election
+		dns      *dns.Metrics
+	}
 }
 
 // DescribeMetrics registers every metric of the agent, for the page of the
@@ -56,30 +54,29 @@ func DescribeMetrics(reg prometheus.Registerer) { newMetrics(reg) }
 // newMetrics registers the agent's metrics and those of every package it
 // wires.
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
 	m := &metrics{
-		renders:      counterVec("render_total", "Executions of a template by result.", "template", "result"),
-		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "zkagent_apply_duration_seconds", Help: "Time from the start of an apply to its end, checks and reload included.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"template"}),
-		reloads:      counterVec("reload_total", "Reload commands by result.", "template", "result"),
-		hooks:        counterVec("hook_total", "Runs of a hook by result.", "hook", "result"),
-		conditions:   gaugeVec("condition", "Open conditions: 1 for each that is open.", "code", "subject"),
-		conditionsAt: gaugeVec("condition_since_timestamp_seconds", "When an open condition began.", "code", "subject"),
-		execRunning:  gaugeVec("exec_running", "Whether a supervised program runs.", "exec"),
-		execStarts:   counterVec("exec_starts_total", "Starts of a supervised program.", "exec"),
-		execExit:     gaugeVec("exec_last_exit_code", "Exit code of the latest end of a supervised program.", "exec"),
-		settingsOK:   gauge("settings_last_reload_successful", "Whether the last reload of the settings was successful."),
-		settingsTime: gauge("settings_last_reload_success_timestamp_seconds", "When settings were last loaded."),
-		settingsHash: gauge("settings_hash", "A number made of the digest of the settings in use."),
-		bundleState:  gaugeVec("template_ok", "Whether the latest apply of a template was successful.", "template"),
-		previewed:    gaugeVec("template_check_previewed", "Whether the check of a template runs before the swap, on the staged files or in a preview.", "template"),
-		unitErrors:   counterVec("unit_errors_total", "Units that ended with an error and were run again.", "kind", "name"),
-		info:         gaugeVec("build_info", "The version of the program; always 1.", "version"),
+		renders:      auto.NewCounterVec(prometheus.CounterOpts(opts("render_total", "Executions of a template by result.")), []string{"template", "result"}),
+		applySeconds: auto.NewHistogramVec(prometheus.HistogramOpts{Name: "zkagent_apply_duration_seconds", Help: "Time from the start of an apply to its end, checks and reload included.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"template"}),
+		reloads:      auto.NewCounterVec(prometheus.CounterOpts(opts("reload_total", "Reload commands by result.")), []string{"template", "result"}),
+		hooks:        auto.NewCounterVec(prometheus.CounterOpts(opts("hook_total", "Runs of a hook by result.")), []string{"hook", "result"}),
+		conditions:   auto.NewGaugeVec(opts("condition", "Open conditions: 1 for each that is open."), []string{"code", "subject"}),
+		conditionsAt: auto.NewGaugeVec(opts("condition_since_timestamp_seconds", "When an open condition began."), []string{"code", "subject"}),
+		execRunning:  auto.NewGaugeVec(opts("exec_running", "Whether a supervised program runs."), []string{"exec"}),
+		execStarts:   auto.NewCounterVec(prometheus.CounterOpts(opts("exec_starts_total", "Starts of a supervised program.")), []string{"exec"}),
+		execExit:     auto.NewGaugeVec(opts("exec_last_exit_code", "Exit code of the latest end of a supervised program."), []string{"exec"}),
+		settingsOK:   auto.NewGauge(opts("settings_last_reload_successful", "Whether the last reload of the settings was successful.")),
+		settingsTime: auto.NewGauge(opts("settings_last_reload_success_timestamp_seconds", "When settings were last loaded.")),
+		settingsHash: auto.NewGauge(opts("settings_hash", "A number made of the digest of the settings in use.")),
+		bundleState:  auto.NewGaugeVec(opts("template_ok", "Whether the latest apply of a template was successful."), []string{"template"}),
+		previewed:    auto.NewGaugeVec(opts("template_check_previewed", "Whether the check of a template runs before the swap, on the staged files or in a preview."), []string{"template"}),
+		unitErrors:   auto.NewCounterVec(prometheus.CounterOpts(opts("unit_errors_total", "Units that ended with an error and were run again.")), []string{"kind", "name"}),
+		info:         auto.NewGaugeVec(opts("build_info", "The version of the program; always 1."), []string{"version"}),
 	}
 	m.of.session, m.of.config = prom.NewSession(reg), config.NewMetrics(reg)
 	m.of.registry, m.of.election = registry.NewMetrics(reg), prom.NewElection(reg)
 	m.of.dns = dns.NewMetrics(reg)
-	reg.MustRegister(m.renders, m.applySeconds, m.reloads, m.hooks, m.conditions, m.conditionsAt,
-		m.execRunning, m.execStarts, m.execExit, m.settingsOK, m.settingsTime,
-		m.settingsHash, m.bundleState, m.previewed, m.unitErrors, m.info, recordMetrics{m})
+	reg.MustRegister(recordMetrics{m})
 	return m
 }
 
@@ -124,16 +121,8 @@ func (r recordMetrics) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-func counterVec(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "zkagent_" + name, Help: help}, labels)
-}
-
-func gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "zkagent_" + name, Help: help}, labels)
-}
-
-func gauge(name, help string) prometheus.Gauge {
-	return prometheus.NewGauge(prometheus.GaugeOpts{Name: "zkagent_" + name, Help: help})
+func opts(name, help string) prometheus.GaugeOpts {
+	return prometheus.GaugeOpts{Name: "zkagent_" + name, Help: help}
 }
 
 // Rendered implements apply.Observer.
