@@ -57,7 +57,7 @@ func newConfigRestoreCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "restore [NAME|PATH]", Short: "Put a deleted config into use again, or list the deleted ones",
 		Long: `Put a config that "zkagent config delete" deleted into use again, as it was. Without a
-name, list the deleted configs of the settings.
+name, list the deleted configs of the settings, or without settings those below /config.
 
 With --from HOST, publish the tree that the agent of that host used last, from the view
 that it saved. This helps when a config was removed in another way. Run it on that host,
@@ -141,7 +141,7 @@ func savedTree(conf *agent.Config, t target) (*view.Tree, time.Time, error) {
 
 // listDeleted lists the deleted configs of the settings.
 func listDeleted(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config) error {
-	targets, err := auditTargets(conf, nil)
+	targets, err := configsToList(ctx, s, conf, nil)
 	if err != nil {
 		return err
 	}

@@ -344,8 +344,9 @@ func printPatch(ctx context.Context, console *term.Console, s *session.Session, 
 type listedConfig struct {
 	Name    string          `json:"name"`
 	Path    string          `json:"path"`
-	State   string          `json:"state"` // versioned, flat, or not published
+	State   string          `json:"state"` // versioned, flat, deleted, or not published
 	Version *config.Version `json:"version,omitempty"`
+	Deleted *fleet.Deleted  `json:"deleted,omitempty"`
 }
 
 func newConfigListCommand(g *globals) *cobra.Command {
@@ -353,7 +354,8 @@ func newConfigListCommand(g *globals) *cobra.Command {
 		Use: "list [PATH]", Short: "List the configs of the settings, or those below a path", Args: cobra.MaximumNArgs(1),
 		Long: `List the configs of the settings with the version in use, who published it and
 why. With a path, or without settings, list the configs that are children of that
-path, by default of /config.`,
+path, by default of /config. A deleted one is listed while "zkagent config restore" can
+put it into use again.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 				targets, err := configsToList(ctx, s, conf, args)
@@ -367,11 +369,14 @@ path, by default of /config.`,
 					}
 				}
 				return term.PrintRows(&g.Console, "configs", list, []string{"CONFIG", "VERSION", "TIME", "BY", "MESSAGE"}, func(c listedConfig) []string {
-					v := c.Version
-					if v == nil {
+					switch v, d := c.Version, c.Deleted; {
+					case d != nil:
+						return []string{c.Name, c.State, d.At.Format(time.RFC3339), cmp.Or(d.By, "-"), d.Reason}
+					case v == nil:
 						return []string{c.Name, c.State, "-", "-", ""}
+					default:
+						return []string{c.Name, fmt.Sprintf("v%d", v.Number), v.Time.UTC().Format(time.RFC3339), show.Joined("@", v.Author, v.Host), v.Message}
 					}
-					return []string{c.Name, fmt.Sprintf("v%d", v.Number), v.Time.UTC().Format(time.RFC3339), show.Joined("@", v.Author, v.Host), v.Message}
 				})
 			})
 		},
@@ -394,9 +399,11 @@ func configsToList(ctx context.Context, s *session.Session, conf *agent.Config, 
 	var list []target
 	for _, name := range names {
 		path := session.JoinPath(dir.path, name)
-		if _, there, err := s.Exists(ctx, trees.ReadyPath(path)); err != nil {
+		_, there, err := s.Exists(ctx, trees.ReadyPath(path))
+		if err != nil {
 			return nil, err
-		} else if there {
+		}
+		if there || slices.Contains(names, name+"-trash") {
 			list = append(list, target{name: path, path: path})
 		}
 	}
@@ -412,6 +419,8 @@ func listConfig(ctx context.Context, s *session.Session, t target) (listedConfig
 	}
 	if i := slices.IndexFunc(versions, func(v config.Version) bool { return v.Active }); i >= 0 {
 		one.State, one.Version = "versioned", &versions[i]
+	} else if d, gone := fleet.InTrash(ctx, s, t.path); gone == nil {
+		one.State, one.Deleted = "deleted", &d
 	}
 	return one, err
 }
