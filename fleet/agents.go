@@ -312,6 +312,12 @@ func decodeHost(id string, data []byte) HostStatus {
 	}
 	if h.Maintenance != "" {
 		parts = append(parts, "maintenance: "+h.Maintenance)
+	} else {
+		for _, name := range sortedKeys(h.Services) {
+			if h.Services[name].State == "maintenance" {
+				parts = append(parts, "service "+name+" in maintenance")
+			}
+		}
 	}
 	h.Detail = Clip(strings.Join(parts, "; "), 500)
 	return h

@@ -335,6 +335,16 @@ func TestRecord_Bound(t *testing.T) {
 	}
 }
 
+// A service in maintenance is a detail of its host, unless the whole host is in maintenance.
+func TestAgents_ServiceInMaintenance(t *testing.T) {
+	for maintenance, want := range map[string]string{"": "service web in maintenance", "disks": "maintenance: disks"} {
+		r := Record{Health: OK, Maintenance: maintenance, Services: map[string]ServiceUse{"web": {State: "maintenance"}, "db": {State: "registered"}}}
+		if h := decodeHost("h", r.encode()); h.Detail != want {
+			t.Errorf("got %q, want %q", h.Detail, want)
+		}
+	}
+}
+
 // TestAgents_Garbage: a record that is not one is a host that is failing.
 func TestAgents_Garbage(t *testing.T) {
 	for _, data := range []string{"", "\xff{", `{"health":17}`, `{"health":"splendid"}`, `{"health":"ok","files":3}`, strings.Repeat(" ", foreignMax) + `{"health":"ok"}`} {
