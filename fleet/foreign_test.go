@@ -193,6 +193,7 @@ func TestConvert_TellsWhatItMissed(t *testing.T) {
 	create := func(path string) func(z *memzk.Server) error {
 		return func(z *memzk.Server) error { return z.Create(path, []byte("foreign")) }
 	}
+	again := func(z *memzk.Server) error { return errors.Join(z.Delete("/c/key"), create("/c/key")(z)) }
 	for name, c := range map[string]struct {
 		before   func(h memzk.Held, flipped bool) bool // the request that the other tool comes before
 		foreign  func(z *memzk.Server) error
@@ -205,6 +206,8 @@ func TestConvert_TellsWhatItMissed(t *testing.T) {
 		"a key set":             {look, set, `"key"`, "/c/key"},
 		"a key deleted":         {look, func(z *memzk.Server) error { return z.Delete("/c/key") }, `"key"`, ""},
 		"a key set in the end":  {deletion, set, `"key"`, "/c/key"},
+		"a key made again":      {look, again, `"key"`, "/c/key"},
+		"a key made again soon": {flip, again, `"key"`, "/c/key"},
 		"nothing":               {flip, func(*memzk.Server) error { return nil }, "", ""},
 	} {
 		for _, keep := range []bool{true, false} {
