@@ -153,7 +153,9 @@ func (b *book) note(s *step, path string, data []byte) {
 	dir, name, _ := strings.Cut(rest, "/")
 	switch dir {
 	case "ready":
-		if data != nil {
+		if data == nil {
+			b.readyZ = -1 // the next one is another znode
+		} else {
 			s.ready = true
 			b.readyZ++
 			b.ready, _, _ = trees.ParseReady(data)

@@ -251,6 +251,9 @@ func (w *sim) act(ctx context.Context, s *session.Session, rng *rand.Rand) {
 	case 4:
 		w.rollback(ctx, s, rng)
 		return
+	case 9, 10:
+		w.vanish(ctx, s, rng)
+		return
 	}
 	_, _ = Unfreeze(ctx, s, root, "bob")
 	w.interfere(ctx, s, rng)
@@ -281,6 +284,17 @@ func (w *sim) rollback(ctx context.Context, s *session.Session, rng *rand.Rand) 
 	r, err := Rollback(ctx, s, cfg, to)
 	cfg.Keys = nil
 	w.published(before, cfg, r, err)
+}
+
+// vanish deletes the config, and brings it back from the trash or publishes another.
+func (w *sim) vanish(ctx context.Context, s *session.Session, rng *rand.Rand) {
+	_, _ = Delete(ctx, s, root, "ann", "a test")
+	nap(ctx, time.Duration(rng.IntN(5000))*time.Millisecond)
+	if rng.IntN(3) == 0 {
+		w.publish(ctx, s, rng, false)
+		return
+	}
+	_, _ = Restore(ctx, s, root, "bob")
 }
 
 // published checks that an emergency has closed what was open.
@@ -503,6 +517,9 @@ func (w *sim) finish(ctx context.Context) {
 	}
 	defer s.Close()
 	if _, err = Unfreeze(ctx, s, root, "bob"); err != nil {
+		w.t.Error(err)
+	}
+	if _, err = Restore(ctx, s, root, "bob"); err != nil && !errors.Is(err, ErrNotDeleted) && !errors.Is(err, ErrConflict) {
 		w.t.Error(err)
 	}
 	open := w.book.openNow()
