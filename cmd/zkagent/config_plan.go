@@ -94,16 +94,12 @@ the plan.`,
 // withExitCode maps the result of a command with --exit-code: 1 means a difference,
 // 70 a failure.
 func withExitCode(err error, asked, differs bool) error {
-	if !asked {
-		return err
-	}
-	if err == nil && differs {
+	switch e := classify(err); {
+	case asked && err == nil && differs:
 		return codeError(exitFailed)
-	}
-	if errors.Is(err, codeError(exitFailed)) {
+	case asked && errors.Is(err, codeError(exitFailed)):
 		return codeError(exitSoftware)
-	}
-	if e := classify(err); err != nil && e.code == exitFailed {
+	case asked && err != nil && e.code == exitFailed:
 		return fail(exitSoftware, err, e.hints...)
 	}
 	return err

@@ -93,16 +93,14 @@ func (o *devFlags) parse(c *cobra.Command, args []string) error {
 	default:
 		return usagef("--hooks %q is not one of run, print", o.hooks)
 	}
-	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+	switch _, _, err := net.SplitHostPort(o.Listen); {
+	case err != nil:
 		return usagef("--listen %q: want host:port, as in 127.0.0.1:2182", o.Listen)
-	}
-	if o.Hosts < 1 || o.Hosts > dev.MaxHosts {
+	case o.Hosts < 1 || o.Hosts > dev.MaxHosts:
 		return usagef("--hosts %d: want 1 to %d", o.Hosts, dev.MaxHosts)
-	}
-	if o.Hosts > 1 && o.Story {
+	case o.Hosts > 1 && o.Story:
 		return usagef("--story shows one host: leave out --hosts")
-	}
-	if o.Churn < 0 || o.ExitAfter < 0 {
+	case o.Churn < 0 || o.ExitAfter < 0:
 		return usagef("a time must not be negative")
 	}
 	var err error
@@ -112,10 +110,8 @@ func (o *devFlags) parse(c *cobra.Command, args []string) error {
 	if o.Members, err = parseMembers(o.members); err != nil {
 		return err
 	}
-	if o.Down, o.Every, err = parseOutage(o.outage); err != nil {
-		return err
-	}
-	return nil
+	o.Down, o.Every, err = parseOutage(o.outage)
+	return err
 }
 
 func parseMembers(list []string) ([]dev.Members, error) {

@@ -15,13 +15,9 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-type haproxyOptions struct {
-	backend haproxy.Backend
-	once    bool
-}
-
 func newHAProxyCommand(g *globals) *cobra.Command {
-	var o haproxyOptions
+	var backend haproxy.Backend
+	var once bool
 	c := &cobra.Command{
 		Use:   "haproxy --socket SOCKET --backend BACKEND GROUP|PATH",
 		Short: "Update the servers of a HAProxy backend from a group, without a reload",
@@ -43,18 +39,18 @@ znode of a group.`,
   zkagent haproxy --socket /run/haproxy/admin.sock --backend web --once /services/web`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := haproxy.CheckName(o.backend.Name); err != nil {
+			if err := haproxy.CheckName(backend.Name); err != nil {
 				return fail(exitUsage, err, "name it by --backend")
 			}
-			if o.backend.Socket == "" {
+			if backend.Socket == "" {
 				return usagef("--socket is missing: the path of HAProxy's stats socket")
 			}
-			return followHAProxy(c.Context(), g, args[0], o)
+			return followHAProxy(c.Context(), g, args[0], backend, once)
 		},
 	}
-	c.Flags().StringVar(&o.backend.Socket, "socket", "", "path of HAProxy's stats socket, which must have the level admin (required)")
-	c.Flags().StringVar(&o.backend.Name, "backend", "", "name of the backend in HAProxy's settings (required)")
-	c.Flags().BoolVar(&o.once, "once", false, "set the members once and exit; by default, follow the group")
+	c.Flags().StringVar(&backend.Socket, "socket", "", "path of HAProxy's stats socket, which must have the level admin (required)")
+	c.Flags().StringVar(&backend.Name, "backend", "", "name of the backend in HAProxy's settings (required)")
+	c.Flags().BoolVar(&once, "once", false, "set the members once and exit; by default, follow the group")
 	return c
 }
 
@@ -68,7 +64,7 @@ func latest[T any](c chan T, v T) {
 }
 
 // followHAProxy follows the group, over sessions, and applies its members.
-func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOptions) error {
+func followHAProxy(ctx context.Context, g *globals, name string, backend haproxy.Backend, once bool) error {
 	zk, conf, err := g.zkConfig()
 	if err != nil {
 		return err
@@ -101,10 +97,10 @@ func followHAProxy(ctx context.Context, g *globals, name string, o haproxyOption
 			})
 		})
 	}()
-	if o.once {
-		err = haproxyOnce(ctx, g, o.backend, lists)
+	if once {
+		err = haproxyOnce(ctx, g, backend, lists)
 	} else {
-		o.backend.Follow(ctx, lists, haproxyDone(&g.Console, &o.backend))
+		backend.Follow(ctx, lists, haproxyDone(&g.Console, &backend))
 		err = context.Cause(ctx)
 	}
 	cancel()

@@ -59,19 +59,16 @@ host with the same data. It runs without its commands and with an empty
 environment, and writes only into a temporary directory.`,
 		Args: cobra.RangeArgs(1, 2), ValidArgs: kinds,
 		RunE: func(c *cobra.Command, args []string) error {
-			if !slices.Contains(kinds, args[0]) {
+			switch {
+			case !slices.Contains(kinds, args[0]):
 				return usagef("import knows %s, not %q", strings.Join(kinds, ", "), args[0])
-			}
-			if (o.data == "") != (o.golden+o.with == "") || o.golden != "" && o.with != "" {
+			case (o.data == "") != (o.golden+o.with == "") || o.golden != "" && o.with != "":
 				return usagef("--verify needs one of --golden and --with: the files that the other program rendered from the data, or the program")
-			}
-			if o.with != "" && args[0] != "confd" && args[0] != "consul-template" {
+			case o.with != "" && args[0] != "confd" && args[0] != "consul-template":
 				return usagef("--with runs confd and consul-template; for %s render the data with it and name the directory of its files with --golden", args[0])
-			}
-			if len(o.templates) > 0 && args[0] != "consul-template" {
+			case len(o.templates) > 0 && args[0] != "consul-template":
 				return usagef("--template is for consul-template")
-			}
-			if len(args) == 1 && len(o.templates) == 0 {
+			case len(args) == 1 && len(o.templates) == 0:
 				return usagef("name the file or directory of %s", args[0])
 			}
 			return importFrom(c.Context(), &g.Console, args[0], args[1:], o)

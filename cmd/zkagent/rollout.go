@@ -231,17 +231,14 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows := &term.Table{Header: []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}}
-			var list []map[string]any
-			for _, state := range slices.Backward(rollouts) {
-				list = append(list, rolloutJSON(state))
-				p := state.Proposal
-				rows.Add(state.Name, fmt.Sprintf("v%d", p.Version), state.Phase(), state.Created.Format(time.RFC3339), p.Who, p.Why)
-			}
+			slices.Reverse(rollouts)
 			if g.IsJSON() {
-				return term.PrintList(&g.Console, "rollouts", list)
+				return term.PrintList(&g.Console, "rollouts", listOf(rollouts, func(r **fleet.State) map[string]any { return rolloutJSON(*r) }))
 			}
-			return g.PrintTable(rows)
+			return term.PrintRows(&g.Console, "", rollouts, []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}, func(r *fleet.State) []string {
+				p := r.Proposal
+				return []string{r.Name, fmt.Sprintf("v%d", p.Version), r.Phase(), r.Created.Format(time.RFC3339), p.Who, p.Why}
+			})
 		}),
 	}
 }

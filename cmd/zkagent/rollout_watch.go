@@ -131,7 +131,7 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	if f.phase == "" && phase == fleet.PhaseVoting {
 		f.newPhase(state, phase, state.Created, "")
 	}
-	f.notifyAll(f.newVotes(state))
+	f.notify(f.newVotes(state)...)
 	f.seeDecision(state)
 	last := f.lastFrame(state)
 	over, first := fleet.Over(phase), len(f.hosts) == 0
@@ -147,9 +147,9 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	if over || later < 0 { // what ends a rollout comes after what led to it
 		later = len(events)
 	}
-	f.notifyAll(events[:later])
+	f.notify(events[:later]...)
 	f.newPhase(state, phase, state.GateAt.Time, last)
-	f.notifyAll(events[later:])
+	f.notify(events[later:]...)
 	f.seeWaiting(state)
 	f.draw(rolloutFrame(state, time.Now()))
 }
@@ -244,10 +244,8 @@ func (f *rolloutFollower) seeWaiting(state *fleet.State) {
 	if wait.For == f.waiting {
 		return
 	}
-	f.waiting = wait.For
-	switch wait.For {
-	case "", fleet.WaitPaused, fleet.WaitVotes: // the phase says it
-		return
+	if f.waiting = wait.For; slices.Contains([]string{"", fleet.WaitPaused, fleet.WaitVotes}, wait.For) {
+		return // the phase says it
 	}
 	f.notify(rolloutEvent{Time: time.Now(), Event: "waiting", State: wait.For, Reason: wait.Text, Left: wait.Left.Seconds(), quiet: wait.For != fleet.WaitLost})
 }
@@ -272,39 +270,35 @@ func inOrder(events []rolloutEvent) []rolloutEvent {
 	return events
 }
 
-func (f *rolloutFollower) notifyAll(events []rolloutEvent) {
+// notify prints events, but those that a bar shows.
+func (f *rolloutFollower) notify(events ...rolloutEvent) {
 	for _, e := range events {
-		f.notify(e)
+		e.Time = e.Time.UTC()
+		if f.g.IsJSON() {
+			_ = f.g.Line(e)
+			continue
+		}
+		if e.quiet && f.terminal {
+			continue
+		}
+		if f.bar.clear() {
+			f.frame = "" // draw it again
+		}
+		line := f.t.name + ": " + e.Event + " " + e.State
+		switch {
+		case e.Event == "waiting":
+			line, e.Reason = f.t.name+": "+term.Printable(e.Reason), ""
+		case e.Host != "":
+			line = fmt.Sprintf("%s: %s %s: %s", f.t.name, e.Event, e.Host, e.State)
+		}
+		if e.Reason != "" {
+			line += ": " + term.Printable(e.Reason)
+		}
+		if !f.terminal {
+			line = e.Time.Format(time.TimeOnly) + "  " + line
+		}
+		f.g.Say("%s", line)
 	}
-}
-
-// notify prints one event, unless a bar shows it.
-func (f *rolloutFollower) notify(e rolloutEvent) {
-	e.Time = e.Time.UTC()
-	if f.g.IsJSON() {
-		_ = f.g.Line(e)
-		return
-	}
-	if e.quiet && f.terminal {
-		return
-	}
-	if f.bar.clear() {
-		f.frame = "" // draw it again
-	}
-	line := f.t.name + ": " + e.Event + " " + e.State
-	switch {
-	case e.Event == "waiting":
-		line, e.Reason = f.t.name+": "+term.Printable(e.Reason), ""
-	case e.Host != "":
-		line = fmt.Sprintf("%s: %s %s: %s", f.t.name, e.Event, e.Host, e.State)
-	}
-	if e.Reason != "" {
-		line += ": " + term.Printable(e.Reason)
-	}
-	if !f.terminal {
-		line = e.Time.Format(time.TimeOnly) + "  " + line
-	}
-	f.g.Say("%s", line)
 }
 
 const barWidth = 24
@@ -389,13 +383,10 @@ func rolloutFrame(state *fleet.State, now time.Time) string {
 // countsOf counts the hosts, by their records or, in a large fleet, by the
 // coordinator's counts.
 func countsOf(state *fleet.State) fleet.Counts {
-	switch {
-	case len(state.Called) > 0:
+	if len(state.Called) > 0 {
 		return state.Counts()
-	case state.Gate.Counts != nil:
-		return *state.Gate.Counts
 	}
-	return state.Progress.Counts
+	return *cmp.Or(state.Gate.Counts, &state.Progress.Counts)
 }
 
 // recorded returns the number of hosts that were called or have a record.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -89,16 +90,11 @@ func runTestsOnce(ctx context.Context, console *term.Console, files []string, ma
 	if err := printTests(console, results, options.Cover, o.tap); err != nil {
 		return err
 	}
-	failed := 0
-	for _, r := range results {
-		if !r.OK {
-			failed++
-		}
+	total := term.Count(len(results), "test")
+	if bad := slices.DeleteFunc(results, func(r tmpltest.Result) bool { return r.OK }); len(bad) > 0 {
+		return failf(exitFailed, "%d of %s failed", len(bad), total)
 	}
-	if failed > 0 {
-		return failf(exitFailed, "%d of %s failed", failed, term.Count(len(results), "test"))
-	}
-	console.Say("%s passed", term.Count(len(results), "test"))
+	console.Say("%s passed", total)
 	return nil
 }
 

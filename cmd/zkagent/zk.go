@@ -147,13 +147,12 @@ func zkGet(ctx context.Context, console *term.Console, s *session.Session, path 
 
 func zkStat(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 	stat, ok, err := s.Exists(ctx, path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if !ok {
+	case !ok:
 		return session.ErrNoNode
-	}
-	if console.IsJSON() {
+	case console.IsJSON():
 		return console.PrintJSON("stat", statJSON(stat))
 	}
 	t := &term.Table{}
