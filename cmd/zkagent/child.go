@@ -178,18 +178,6 @@ func commandAfter(args []string, dash int) ([]string, []string) {
 	return args[:dash], args[dash:]
 }
 
-// become replaces this process by the command. It returns only on failure.
-func become(args, env []string) error {
-	path, err := exec.LookPath(args[0])
-	if err != nil {
-		return cmp.Or(notStarted(args[0], err), err)
-	}
-	if err := syscall.Exec(path, args, env); err != nil { //nolint:gosec // the command of the command line.
-		return fail(exitNotExecutable, fmt.Errorf("execute %s: %w", path, err))
-	}
-	return nil
-}
-
 type execOptions struct {
 	prefixes []string
 	allowed  []string // variables that could run code
@@ -259,7 +247,12 @@ func execCommand(ctx context.Context, g *globals, command []string, o execOption
 	if err != nil {
 		return err
 	}
-	return become(command, env)
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return cmp.Or(notStarted(command[0], err), err)
+	}
+	err = syscall.Exec(path, command, env) //nolint:gosec // the command of the command line; it returns only on failure
+	return fail(exitNotExecutable, fmt.Errorf("execute %s: %w", path, err))
 }
 
 // execTree reads the tree of a prefix: a znode path, or the name of a config

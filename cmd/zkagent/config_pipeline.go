@@ -214,11 +214,8 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 }
 
 func confirmName(ctx context.Context, g *globals, s *session.Session, t target) error {
-	if g.yes {
-		return nil
-	}
-	if !term.IsTerminal(g.In) {
-		return fail(exitUsage, errors.New("confirmation needed, but stdin is not a terminal; pass --yes to publish on all hosts at once"))
+	if err := g.mayAsk("publish on all hosts at once"); err != nil || g.yes {
+		return err
 	}
 	what := "all hosts change at once"
 	if open, _ := fleet.Opened(ctx, s, t.path); open != nil {

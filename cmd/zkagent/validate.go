@@ -120,17 +120,15 @@ differences. "-" is standard input.`,
 				}
 				files = append(files, list...)
 			}
-			differs := 0
+			differs := false
 			for _, name := range files {
 				changed, err := formatFile(g, name, o)
 				if err != nil {
 					return err
 				}
-				if changed {
-					differs++
-				}
+				differs = differs || changed
 			}
-			if o.check && differs > 0 {
+			if o.check && differs {
 				return codeError(exitFailed)
 			}
 			return nil
