@@ -201,8 +201,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func printPublished(console *term.Console, verb string, t target, r fleet.Result) error {
-	if r.Unchanged && !console.IsJSON() {
+// printPublished prints what was published, or says why nothing was.
+func printPublished(ctx context.Context, console *term.Console, s *session.Session, t target, verb string, r fleet.Result, err error) error {
+	switch {
+	case err != nil:
+		return explainRollout(ctx, s, t, err)
+	case r.Unchanged && !console.IsJSON():
 		console.Say("%s: nothing changed, %s stays in use", t.name, generation(r.Layout, r.Generation))
 		return nil
 	}

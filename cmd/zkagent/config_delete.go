@@ -116,7 +116,7 @@ func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agen
 	if err != nil {
 		return explain(err, t)
 	}
-	return printPublished(&g.Console, "restored, now", t, r)
+	return printPublished(ctx, &g.Console, s, t, "restored, now", r, nil)
 }
 
 // savedTree returns a config as the agent of this host has saved it, and when.

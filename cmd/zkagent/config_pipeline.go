@@ -178,10 +178,7 @@ func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target,
 		}
 	}
 	r, err := fleet.Publish(ctx, s, cfg)
-	if err != nil {
-		return explainRollout(ctx, s, t, err)
-	}
-	return printPublished(&g.Console, "published", t, r)
+	return printPublished(ctx, &g.Console, s, t, "published", r, err)
 }
 
 // explainRollout adds hints to the errors of publishing with or past a rollout.
@@ -230,11 +227,8 @@ func confirmName(ctx context.Context, g *globals, s *session.Session, t target) 
 
 // afterProposal follows a rollout that was proposed, or says why none was.
 func afterProposal(ctx context.Context, g *globals, s *session.Session, t target, roll *strategyFlags, p fleet.Proposed, err error) error {
-	switch {
-	case err != nil:
-		return explainRollout(ctx, s, t, err)
-	case p.Unchanged:
-		return printPublished(&g.Console, "", t, p.Result)
+	if err != nil || p.Unchanged {
+		return printPublished(ctx, &g.Console, s, t, "", p.Result, err)
 	}
 	g.Say("%s: proposed v%d as %s to %s%s", t.name, p.Version, p.Rollout, term.Count(p.Hosts, "agent"), besides(p.Maintenance))
 	if roll.detach {

@@ -99,7 +99,7 @@ func newConfigFinishCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printPublished(&g.Console, "finished", t, r)
+			return printPublished(ctx, &g.Console, s, t, "finished", r, nil)
 		}),
 	}
 }
@@ -126,10 +126,7 @@ rollout undo" does that at full width, and ends a rollout that is open.`,
 					return rollBack(ctx, g, s, t, cfg, int64(to), &roll)
 				}
 				r, err := fleet.Rollback(ctx, s, cfg, int64(to))
-				if err != nil {
-					return explainRollout(ctx, s, t, err)
-				}
-				return printPublished(&g.Console, "rolled back, now", t, r)
+				return printPublished(ctx, &g.Console, s, t, "rolled back, now", r, err)
 			})
 		},
 	}
@@ -149,10 +146,7 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
 				cfg.Layout = config.LayoutAuto
 				r, err := fleet.Convert(ctx, s, cfg, keep)
-				if err != nil {
-					return explainRollout(ctx, s, t, err)
-				}
-				return printPublished(&g.Console, "converted, now", t, r)
+				return printPublished(ctx, &g.Console, s, t, "converted, now", r, err)
 			})
 		},
 	}
