@@ -83,25 +83,43 @@ func (m *member) portOf(name string) (int, bool) {
 }
 
 // tree finds names. Its owner makes a new tree when the view changes, and reuses
-// the zones of unchanged groups.
+// the zones of unchanged groups. Its names are in lower case.
 type tree struct {
-	groups    map[string]*zone            // by lower-case name; nil: not reported
-	sets      map[string]map[string]*zone // likewise
-	elections map[string]*view.Leader     // likewise
+	zones     map[string]*zone        // by name, as in "web.group" and "web.all.groups"; nil: not reported
+	sets      map[string]bool         // by name, as in "all.groups": whether it has reported
+	elections map[string]*view.Leader // nil: not reported
 }
 
 // newTree prepares a view. declared are the sources of the settings.
 func newTree(v *view.View, declared []view.Source, old *tree) *tree {
-	t := &tree{groups: map[string]*zone{}, sets: map[string]map[string]*zone{}, elections: map[string]*view.Leader{}}
+	t := &tree{zones: map[string]*zone{}, sets: map[string]bool{}, elections: map[string]*view.Leader{}}
+	add := func(g *view.Group, name, block string) {
+		z := old.zones[name]
+		switch {
+		case g == nil:
+			z = nil
+		case z == nil || z.of != g:
+			z = newZone(g, name, block)
+		}
+		t.zones[name] = z
+	}
 	for _, s := range declared {
 		name := strings.ToLower(s.Name)
 		switch s.Kind {
 		case view.KindGroup:
 			g, _ := v.Group(s.Name)
-			t.groups[name] = reuse(g, old.groups[name], name+".group", s.Name)
+			add(g, name+".group", s.Name)
 		case view.KindGroups:
-			set, _ := v.Groups(s.Name)
-			t.sets[name] = zonesOf(set, old, name)
+			name += ".groups"
+			set, reported := v.Groups(s.Name)
+			if t.sets[name] = reported; !reported {
+				continue
+			}
+			for _, g := range set.Groups {
+				if !strings.Contains(g.Name, ".") { // it is no label
+					add(g, strings.ToLower(g.Name)+"."+name, set.Name)
+				}
+			}
 		case view.KindElection:
 			l, _ := v.Leader(s.Name)
 			t.elections[name] = l
@@ -111,28 +129,6 @@ func newTree(v *view.View, declared []view.Source, old *tree) *tree {
 	return t
 }
 
-func zonesOf(set *view.Groups, old *tree, name string) map[string]*zone {
-	if set == nil {
-		return nil
-	}
-	zones := make(map[string]*zone, len(set.Groups))
-	for _, g := range set.Groups {
-		child := strings.ToLower(g.Name)
-		zones[child] = reuse(g, old.sets[name][child], child+"."+name+".groups", set.Name)
-	}
-	return zones
-}
-
-func reuse(g *view.Group, old *zone, name, block string) *zone {
-	switch {
-	case g == nil:
-		return nil
-	case old != nil && old.of == g:
-		return old
-	}
-	return newZone(g, name, block)
-}
-
 // find returns the node at a name. The labels are those before the domain, in lower
 // case. exists is also true of names that only have others below them.
 func (t *tree) find(labels []string) (n node, exists bool) { //nolint:nonamedreturns // The names say which is which.
@@ -140,56 +136,47 @@ func (t *tree) find(labels []string) (n node, exists bool) { //nolint:nonamedret
 		return node{}, true
 	}
 	last := len(labels) - 1
-	rest := labels[:last]
 	switch labels[last] {
 	case "group":
-		return t.findIn(rest, t.groups, true)
+		return t.findIn(labels[:last], ".group")
 	case "groups":
-		if len(rest) == 0 {
+		if last == 0 {
 			return node{}, true
 		}
-		set := rest[len(rest)-1]
-		zones, known := t.sets[set]
-		switch {
-		case !known:
-			return node{}, false
-		case zones == nil:
-			return node{unknown: true}, true
+		set := labels[last-1] + ".groups"
+		if reported, known := t.sets[set]; !reported {
+			return node{unknown: known}, known
 		}
-		return t.findIn(rest[:len(rest)-1], zones, false)
+		return t.findIn(labels[:last-1], "."+set)
 	case "election":
-		return t.findLeader(rest)
+		return t.findLeader(labels[:last])
 	}
 	return node{}, false
 }
 
 // findIn finds a name below "group" or below a set of groups.
-func (t *tree) findIn(labels []string, zones map[string]*zone, declared bool) (node, bool) {
+func (t *tree) findIn(labels []string, place string) (node, bool) {
 	if len(labels) == 0 {
 		return node{}, true
 	}
 	last := len(labels) - 1
-	if service, ok := strings.CutPrefix(labels[0], "_"); ok && len(labels) == 2 && (labels[1] == "_tcp" || labels[1] == "_udp") {
-		return at(zones, service, declared)
+	group := labels[last]
+	if group == "_tcp" || group == "_udp" {
+		service, ok := strings.CutPrefix(labels[0], "_")
+		if last != 1 || !ok {
+			return node{}, last == 0
+		}
+		group, last = service, 0
 	}
-	if len(labels) == 1 && (labels[0] == "_tcp" || labels[0] == "_udp") {
-		return node{}, true
+	z, known := t.zones[group+place]
+	switch {
+	case z == nil:
+		return node{unknown: known}, known
+	case last == 0:
+		return node{group: z}, true
 	}
-	n, exists := at(zones, labels[last], declared)
-	if !exists || n.unknown || last == 0 {
-		return n, exists
-	}
-	n, exists = n.group.names[strings.Join(labels[:last], ".")]
+	n, exists := z.names[strings.Join(labels[:last], ".")]
 	return n, exists
-}
-
-// at finds a group. A declared group that has not reported is unknown.
-func at(zones map[string]*zone, name string, declared bool) (node, bool) {
-	z, known := zones[name]
-	if z == nil {
-		return node{unknown: known && declared}, known
-	}
-	return node{group: z}, true
 }
 
 func (t *tree) findLeader(labels []string) (node, bool) {
@@ -211,12 +198,8 @@ func (t *tree) findLeader(labels []string) (node, bool) {
 // hostOf finds the addresses of an agent's host from the members that it
 // registered.
 func (t *tree) hostOf(id string) []netip.Addr {
-	zones := slices.Collect(maps.Values(t.groups))
-	for _, set := range t.sets {
-		zones = slices.AppendSeq(zones, maps.Values(set))
-	}
 	var found []netip.Addr
-	for _, z := range zones {
+	for _, z := range t.zones {
 		if z == nil {
 			continue
 		}
