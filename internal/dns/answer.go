@@ -91,7 +91,7 @@ func (a *answers) members(ctx context.Context, z *zone, port string) {
 		return
 	}
 	seen := map[netip.Addr]bool{}
-	suffix := z.suffix(a.s)
+	suffix := ".node." + z.name + "." + a.s.domain // of the names of its members
 	start := rand.IntN(len(z.members)) //nolint:gosec // spreads load, keeps no secret
 	for i := 0; i < len(z.members) && !a.m.Truncated; i++ {
 		m := z.members[(start+i)%len(z.members)]
@@ -111,9 +111,6 @@ func (a *answers) members(ctx context.Context, z *zone, port string) {
 	}
 	rand.Shuffle(len(a.m.Answer), func(i, j int) { a.m.Answer[i], a.m.Answer[j] = a.m.Answer[j], a.m.Answer[i] }) //nolint:gosec // spreads load, no secret
 }
-
-// suffix returns the name below which the members of a group have their names.
-func (z *zone) suffix(s *Server) string { return ".node." + z.name + "." + s.domain }
 
 // srv adds a record of one member. Its target is the member's own name, with an
 // address record beside it. If the member's host is a name, the target is that
@@ -136,9 +133,6 @@ func (a *answers) srv(m *member, port int, suffix string) {
 // recursors, if any.
 func (a *answers) addrs(ctx context.Context, m *member) []netip.Addr {
 	if m.addr.IsValid() {
-		if m.addr.Is4() != a.wants(dns.TypeA) {
-			return nil
-		}
 		return []netip.Addr{m.addr}
 	}
 	return a.s.forward.addresses(ctx, m.host, a.q.Qtype)
@@ -172,7 +166,9 @@ func (a *answers) member(ctx context.Context, m *member) {
 		}
 	case dns.TypeTXT:
 		if m.host == "" {
-			a.labels(m)
+			for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
+				a.text(name + "=" + m.Labels[name])
+			}
 			return
 		}
 	}
@@ -186,12 +182,6 @@ func (a *answers) member(ctx context.Context, m *member) {
 		for _, addr := range a.s.forward.addresses(ctx, m.host, a.q.Qtype) {
 			a.address(m.host, addr)
 		}
-	}
-}
-
-func (a *answers) labels(m *member) {
-	for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
-		a.text(name + "=" + m.Labels[name])
 	}
 }
 
