@@ -204,8 +204,6 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 		return fail(exitFailed, err, "\"zkagent rollout abort "+t.name+"\" ends it")
 	case errors.Is(err, fleet.ErrNobody):
 		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the subscribers, \"zkagent maint off\" on a host lets it vote", "publish it with --rollout=false")
-	case errors.Is(err, config.ErrNotReady):
-		return fail(exitFailed, err)
 	}
 	return err
 }

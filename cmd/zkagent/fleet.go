@@ -87,15 +87,14 @@ func showFleet(ctx context.Context, console *term.Console, s *session.Session, c
 		if err != nil {
 			return err
 		}
-		if console.IsJSON() {
-			return term.PrintList(console, "agents", hosts)
-		}
-		tab := &term.Table{Header: []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}}
-		for _, h := range hosts {
+		header := []string{"HOST", "HEALTH", "VERSION", "SINCE", "FILES", "LEADS", "DETAIL"}
+		err = term.PrintRows(console, "agents", hosts, header, func(h fleet.HostStatus) []string {
 			row := show.HostOf(&h)
-			tab.Add(h.ID, stateWord(console, h.Health), cmp.Or(h.Version, "-"), term.Age(row.From), row.Files, cmp.Or(row.Leads, "-"), h.Detail)
+			return []string{h.ID, stateWord(console, h.Health), cmp.Or(h.Version, "-"), term.Age(row.From), row.Files, cmp.Or(row.Leads, "-"), h.Detail}
+		})
+		if err != nil || console.IsJSON() {
+			return err
 		}
-		_ = console.PrintTable(tab)
 		console.Printf("%s\n", show.FleetSummary(hosts))
 		halts, err := rolling.Halts(ctx, s)
 		if err != nil {

@@ -218,10 +218,7 @@ func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 	}
 	n, err := strconv.Atoi(number)
 	if err != nil || exists(ref) {
-		path, err := filepath.Abs(ref)
-		if err != nil {
-			return "", nil, false, err
-		}
+		path := absolute(ref)
 		data, err := files.ReadNamed(path, files.MaxSize)
 		if errors.Is(err, fs.ErrNotExist) {
 			return path, nil, false, nil

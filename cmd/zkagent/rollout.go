@@ -94,12 +94,9 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 	if decided(state) {
 		g.Printf("hosts: %s\n", hostsWords(state))
 	}
-	rows := &term.Table{Header: []string{"HOST", "VOTE", "STATE", "REASON"}}
-	for _, id := range state.All() {
-		host := state.Hosts[id]
-		rows.Add(id, cmp.Or(host.VoteText(), "-"), cmp.Or(state.Turn(id), "-"), host.Error)
-	}
-	_ = g.PrintTable(rows)
+	_ = term.PrintRows(&g.Console, "", state.All(), []string{"HOST", "VOTE", "STATE", "REASON"}, func(id string) []string {
+		return []string{id, cmp.Or(state.Hosts[id].VoteText(), "-"), cmp.Or(state.Turn(id), "-"), state.Hosts[id].Error}
+	})
 	if state.Phase() == fleet.PhaseHalted || state.Phase() == fleet.PhaseRefused {
 		for _, h := range haltedHints(t, state) {
 			g.hint(h)
@@ -355,17 +352,13 @@ func printFleetPlan(console *term.Console, p *fleet.Answers) {
 	}
 	console.Printf("Asked %s: %d would change, %d would not, %d refuse, %d do not answer%s%s\n",
 		term.Count(p.Hosts, "host"), len(changing), len(p.Unchanged), len(p.Refused), len(p.Silent), unchecked, besides(len(p.Skipped)))
-	if len(p.Changes) > 0 {
-		t := &term.Table{Header: []string{"FILE", "LINES", "HOSTS", "RELOAD", "WHERE"}}
-		for _, c := range p.Changes {
-			lines := fmt.Sprintf("+%d -%d", c.Added, c.Removed)
-			if c.Digest == fleet.DigestGone {
-				lines = "removed"
-			}
-			t.Add(c.Path, lines, strconv.Itoa(len(c.Hosts)), cmp.Or(c.Reload, "-"), someHosts(c.Hosts))
+	_ = term.PrintRows(console, "", p.Changes, []string{"FILE", "LINES", "HOSTS", "RELOAD", "WHERE"}, func(c fleet.AnsweredChange) []string {
+		lines := fmt.Sprintf("+%d -%d", c.Added, c.Removed)
+		if c.Digest == fleet.DigestGone {
+			lines = "removed"
 		}
-		_ = console.PrintTable(t)
-	}
+		return []string{c.Path, lines, strconv.Itoa(len(c.Hosts)), cmp.Or(c.Reload, "-"), someHosts(c.Hosts)}
+	})
 	for _, w := range p.Refused {
 		console.Printf("%s refuses: %s\n", w.Host, term.Printable(w.Reason))
 	}

@@ -155,8 +155,7 @@ func zkStat(ctx context.Context, console *term.Console, s *session.Session, path
 	case console.IsJSON():
 		return console.PrintJSON("stat", statJSON(stat))
 	}
-	t := &term.Table{}
-	for _, row := range [][2]any{
+	rows := [][2]any{
 		{"czxid", hexID(stat.Czxid)},
 		{"ctime", stamp(stat.Ctime)},
 		{"mzxid", hexID(stat.Mzxid)},
@@ -168,10 +167,8 @@ func zkStat(ctx context.Context, console *term.Console, s *session.Session, path
 		{"ephemeralOwner", hexID(stat.EphemeralOwner)},
 		{"dataLength", stat.DataLength},
 		{"numChildren", stat.NumChildren},
-	} {
-		t.Add(fmt.Sprint(row[0]), fmt.Sprint(row[1]))
 	}
-	return console.PrintTable(t)
+	return term.PrintRows(console, "", rows, nil, func(r [2]any) []string { return []string{fmt.Sprint(r[0]), fmt.Sprint(r[1])} })
 }
 
 func newACLSetCommand(g *globals) *cobra.Command {
