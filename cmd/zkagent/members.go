@@ -167,7 +167,7 @@ func printMembers(console *term.Console, v view.View, o membersOptions) error {
 	case "ndjson":
 		return term.PrintList(console, "members", rows)
 	case "json", "yaml":
-		return console.PrintObject(map[string]any{"members": notNil(rows), "rejected": notNil(rejected)})
+		return console.PrintObject(map[string]any{"members": rows, "rejected": rejected})
 	}
 	t := &term.Table{Header: []string{"GROUP", "MEMBER", "ADDRESS", "STATUS", "WEIGHT", "AGE"}}
 	if isWide(console) {
@@ -222,8 +222,7 @@ type rejectedRow struct {
 
 // memberRows lists the members of all groups of a view.
 func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
-	var rows []memberRow
-	var rejected []rejectedRow
+	rows, rejected := []memberRow{}, []rejectedRow{} // not nil: JSON has lists
 	take := func(name string, g *view.Group) {
 		for _, m := range g.Members {
 			status := m.Status
@@ -250,14 +249,6 @@ func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 		}
 	}
 	return rows, rejected
-}
-
-// notNil encodes a nil list as [] in JSON instead of null.
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }
 
 func usedMembers(s *show.Status, args []string) (view.View, error) {

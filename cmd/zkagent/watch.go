@@ -193,7 +193,7 @@ func groupChanged(ctx context.Context, console *term.Console, grp *view.Group, c
 	rows, rejected := memberRows(view.View{}.With(grp), nil)
 	now := watchedGroup{
 		Group: grp.Name, Path: grp.Path, Exists: !grp.Missing, Holding: !grp.Holding.IsZero(), Version: grp.Last,
-		Members: notNil(rows), Rejected: notNil(rejected),
+		Members: rows, Rejected: rejected,
 	}
 	switch {
 	case len(command) > 0:

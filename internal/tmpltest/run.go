@@ -110,28 +110,24 @@ func (r *testRun) onEmpty(v view.View) view.View {
 	if r.config == nil {
 		return v
 	}
+	with := func(g view.Group, word string) *view.Group {
+		g.OnEmpty = cmp.Or(g.OnEmpty, word)
+		return &g
+	}
 	for _, c := range r.config.Groups {
-		if g, ok := v.Group(c.Name); ok && g.OnEmpty == "" {
-			with := *g
-			with.OnEmpty = c.OnEmpty
-			v = v.With(&with)
+		if g, ok := v.Group(c.Name); ok {
+			v = v.With(with(*g, c.OnEmpty))
 		}
 	}
 	for _, c := range r.config.GroupSets {
-		set, ok := v.Groups(c.Name)
-		if !ok {
-			continue
-		}
-		with := *set
-		with.Groups = slices.Clone(set.Groups)
-		for i, g := range with.Groups {
-			if g.OnEmpty == "" {
-				one := *g
-				one.OnEmpty = c.OnEmpty
-				with.Groups[i] = &one
+		if set, ok := v.Groups(c.Name); ok {
+			one := *set
+			one.Groups = slices.Clone(set.Groups)
+			for i, g := range one.Groups {
+				one.Groups[i] = with(*g, c.OnEmpty)
 			}
+			v = v.With(&one)
 		}
-		v = v.With(&with)
 	}
 	return v
 }
