@@ -30,7 +30,7 @@ const drainAsSet = "service"
 func newMaintCommand(g *globals) *cobra.Command {
 	var o maintOptions
 	on := &cobra.Command{
-		Use: "on --reason TEXT", Short: "Take services out, whatever their checks say, and the host out of rollouts, until maintenance ends", Args: cobra.NoArgs,
+		Use: "on --reason TEXT [--service NAME]", Short: "Take services out, whatever their checks say, and the host out of rollouts, until maintenance ends", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.reason == "" {
 				return usagef("maint on needs --reason: others will ask")
@@ -43,7 +43,7 @@ func newMaintCommand(g *globals) *cobra.Command {
 	on.Flags().StringVar(&o.drain, "drain", drainAsSet, "show it as draining first: for this time, as long as the service drains when it leaves, or 0 for not at all")
 	on.Flags().Lookup("drain").NoOptDefVal = drainAsSet
 	off := &cobra.Command{
-		Use: "off", Short: "End maintenance: the checks decide again", Args: cobra.NoArgs,
+		Use: "off [--service NAME]", Short: "End maintenance: the checks decide again", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return setMaint(c.Context(), g, false, o) },
 	}
 	for _, c := range []*cobra.Command{on, off} {
