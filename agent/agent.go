@@ -429,7 +429,7 @@ func (a *Agent) announceChecks(cfg *Config) {
 
 // plainRun runs a command that needs no lease.
 func (a *Agent) plainRun(ctx context.Context, c proc.Command) (proc.Result, error) {
-	return a.hooks.RunLeading(ctx, "", c)
+	return a.hooks.RunLeading(ctx, "", 0, c)
 }
 
 // leaderChanged makes leader-only reloads that are pending run.

@@ -48,8 +48,9 @@ type Observer interface {
 type Fleet interface {
 	// Term returns the term in which this agent leads the election; 0: none.
 	Term(election string) int64
-	// RunLeading runs a command under the lease of the election's term.
-	RunLeading(ctx context.Context, election string, c proc.Command) (proc.Result, error)
+	// RunLeading runs a command under the lease of the election's term. In another term it
+	// returns [command.ErrNotLeading], as BeginReload does.
+	RunLeading(ctx context.Context, election string, term int64, c proc.Command) (proc.Result, error)
 	// BeginReload reports whether the fleet has done a leader-only reload already.
 	// If not, the caller passes the result to finish.
 	BeginReload(ctx context.Context, r command.LeaderReload) (done bool, finish func(error), err error)

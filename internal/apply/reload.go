@@ -145,6 +145,7 @@ func (r *reloads) leading(batch []*reloadRequest) []*reloadRequest {
 		if req.cfg.Leader != "" {
 			if r.engine.Fleet != nil {
 				req.trigger.Term = r.engine.Fleet.Term(req.cfg.Leader)
+				req.leader.Term = req.trigger.Term
 			}
 			if req.trigger.Term == 0 {
 				req.done <- command.ErrNotLeading
@@ -241,7 +242,7 @@ func (r *reloads) retried(ctx context.Context, req *reloadRequest, args []string
 		if err = r.once(ctx, req, args); err == nil {
 			return nil
 		}
-		if _, refused := errors.AsType[*refusedError](err); refused || ctx.Err() != nil {
+		if _, refused := errors.AsType[*refusedError](err); refused || errors.Is(err, command.ErrNotLeading) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -257,12 +258,15 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	run := r.engine.Options.Run
 	if leader := req.cfg.Leader; leader != "" {
 		run = func(ctx context.Context, c proc.Command) (proc.Result, error) {
-			return r.engine.Fleet.RunLeading(ctx, leader, c)
+			return r.engine.Fleet.RunLeading(ctx, leader, req.trigger.Term, c)
 		}
 	}
 	began := time.Now()
 	res, err := run(ctx, c)
 	took := time.Since(began)
+	if leader := req.cfg.Leader; err != nil && leader != "" && r.engine.Fleet.Term(leader) != req.trigger.Term {
+		return command.ErrNotLeading // It says nothing about the files: the next leader runs it.
+	}
 	if err != nil {
 		r.engine.Log.Warn("reload failed", "template", req.bundle, "code", res.Code, "took", took, "err", err)
 	} else {
@@ -322,7 +326,7 @@ func (r *reloads) restore(ctx context.Context, batch []*reloadRequest, failed ma
 	restored := map[*reloadRequest]error{} // the first error
 	for _, req := range batch {
 		first, bad := failed[req]
-		if !bad {
+		if !bad || errors.Is(first, command.ErrNotLeading) {
 			continue
 		}
 		if req.restore == nil {

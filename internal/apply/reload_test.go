@@ -136,6 +136,75 @@ func TestReloads_LeftToTheLeader(t *testing.T) {
 	})
 }
 
+// leading is a fleet in which this agent leads, until end.
+type leading struct {
+	Fleet
+
+	term  int64
+	end   string // ends the term: at "ledger", at "start", or while the command runs
+	began func(context.Context, proc.Command) (proc.Result, error)
+}
+
+func (f *leading) at(moment string) {
+	if f.end == moment {
+		f.term = 0
+	}
+	if f.end == moment+" and again" {
+		f.term++
+	}
+}
+
+func (f *leading) Term(string) int64 { return f.term }
+
+func (f *leading) BeginReload(_ context.Context, r command.LeaderReload) (bool, func(error), error) {
+	f.at("ledger")
+	if f.term == 0 || f.term != r.Term {
+		return false, nil, command.ErrNotLeading
+	}
+	return false, func(error) {}, nil
+}
+
+func (f *leading) RunLeading(ctx context.Context, _ string, term int64, c proc.Command) (proc.Result, error) {
+	f.at("start")
+	if f.term == 0 || f.term != term {
+		return proc.Result{}, command.ErrNotLeading
+	}
+	res, err := f.began(ctx, c)
+	f.at("run")
+	if f.term != term {
+		err = errors.New("ended: lease ran out")
+	}
+	return res, err
+}
+
+// A leader-only reload whose term ends while it waits does not start, also not in the
+// next term of this host with the token of the one before. The new files stay, without a
+// condition: the reload is pending until a leader runs it.
+func TestReloads_TermEndsWhileItWaits(t *testing.T) {
+	for _, end := range []string{"ledger", "start", "run", "ledger and again", "start and again", "run and again"} {
+		b, p := newPlayBed(t)
+		f := &leading{term: 1, end: end, began: p.run}
+		b.Fleet = f
+		c := b.file("web", `{{ key "web/v" }}`)
+		c.Reload = &ReloadConfig{Command: argv("reload"), Leader: "e", Retry: 3}
+		b.keys(map[string]string{"v": "1"})
+		x := b.bundle(c)
+		b.good(x)
+		b.is("web", "1")
+		if open := b.Conds.List(); len(open) > 0 || !b.pending.has("web") {
+			t.Errorf("%s: pending: %v, the conditions are %+v", end, b.pending.has("web"), open)
+		}
+		if ran := p.took(); len(ran) > 0 != strings.HasPrefix(end, "run") {
+			t.Errorf("%s: ran %v", end, ran)
+		}
+		f.term, f.end = 7, ""
+		b.good(x)
+		if ran := p.took(); len(ran) != 1 || b.pending.has("web") {
+			t.Errorf("%s: in the next term ran %v", end, ran)
+		}
+	}
+}
+
 func TestSwapLock_KeepsReloadAndSwapApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &swapLock{slots: map[string]chan struct{}{}}

@@ -50,6 +50,7 @@ var ErrNotLeading = errors.New("another host leads")
 // LeaderReload is a reload that only the leader of an election runs.
 type LeaderReload struct {
 	Election string
+	Term     int64 // in which it was asked for
 	Bundle   string
 	Zxids    map[string]int64 // of the sources that were rendered, by "kind.name"; never empty
 	Digest   string           // of the files that are in place

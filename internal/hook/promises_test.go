@@ -249,7 +249,7 @@ func TestReload_LedgerKnowsTheFiles(t *testing.T) {
 		defer w.Close()
 		reload := func(e *Engine, zxid int64, digest string, want bool, end error) {
 			t.Helper()
-			done, finish, err := e.BeginReload(t.Context(), command.LeaderReload{Election: "e", Bundle: "b", Digest: digest, Zxids: map[string]int64{"config.web": zxid}})
+			done, finish, err := e.BeginReload(t.Context(), command.LeaderReload{Election: "e", Term: e.Term("e"), Bundle: "b", Digest: digest, Zxids: map[string]int64{"config.web": zxid}})
 			if err != nil || done == want {
 				t.Errorf("zxid %d, files %s: done %v, %v; want to reload: %v", zxid, digest, done, err, want)
 			}

@@ -13,7 +13,7 @@ import (
 // Else finish records the end of the reload.
 func (e *Engine) BeginReload(ctx context.Context, req command.LeaderReload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
 	x := e.terms.get(req.Election)
-	if x == nil {
+	if x == nil || x.election.ID != req.Term {
 		return false, nil, command.ErrNotLeading
 	}
 	l := x.ledger("reload." + req.Bundle)

@@ -333,7 +333,7 @@ func endOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
 		return stateDone
-	case ctx.Err() != nil, errors.Is(err, proc.ErrLease):
+	case ctx.Err() != nil, errors.Is(err, proc.ErrLease), errors.Is(err, command.ErrNotLeading):
 		return ""
 	}
 	return stateFailed

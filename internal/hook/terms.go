@@ -105,14 +105,14 @@ func (e *Engine) Term(election string) int64 {
 	return 0
 }
 
-// RunLeading runs a command in the term of the election, and without a lease when
+// RunLeading runs a command in a term of the election, and without a lease when
 // the election has no name.
-func (e *Engine) RunLeading(ctx context.Context, election string, c proc.Command) (proc.Result, error) {
+func (e *Engine) RunLeading(ctx context.Context, election string, term int64, c proc.Command) (proc.Result, error) {
 	if election == "" {
 		return e.plain(ctx, c)
 	}
 	x := e.terms.get(election)
-	if x == nil {
+	if x == nil || x.election.ID != term {
 		return proc.Result{Code: -1}, command.ErrNotLeading
 	}
 	return e.runInTerm(ctx, x, c)
