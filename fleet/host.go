@@ -203,6 +203,9 @@ func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned 
 	}
 	select {
 	case tree := <-h.p.offers:
+		if h.ready != nil && h.ready.Generation == tree.Generation && h.ready.Digest != tree.Digest {
+			h.p.inUse = 0 // a tree that was deleted and published again has the numbers of the first one
+		}
 		h.ready, h.readyZxid, h.followed = tree, tree.Last, nil
 	case <-shard:
 	case <-record: // once: the step may have to wait before it reads the record
