@@ -44,6 +44,7 @@ type runner struct {
 	lags     map[view.Source]time.Time // since when the view is behind the ledger
 	contents map[view.Source]content   // of the latest states
 	unknown  map[string]bool
+	delayed  bool // the random delay before the run for a change is over
 	// finished are runs of this process whose end the ledger does not say
 	// yet, because it could not be written: run -> done or failed.
 	finished map[string]string
@@ -195,9 +196,15 @@ func (r *runner) changed(ctx context.Context, v view.View) (time.Duration, error
 		}
 	}
 	if len(fresh) == 0 {
-		r.shown = v
+		r.shown, r.delayed = v, false
 		return wait, nil
 	}
+	if r.cfg.Jitter > 0 && !r.delayed {
+		r.delayed = true
+		pace.Sleep(ctx, pace.Jitter(r.cfg.Jitter))
+		return 0, nil // The run is for the state of then.
+	}
+	r.delayed = false
 	ev := command.Trigger{Event: command.EventChange, Changes: r.changeList(v, fresh), Version: command.ConfigVersion(v, fresh)}
 	err := r.ledgered(ctx, ev, time.Time{}, func(rec *record, e entry) {
 		for _, s := range fresh {
@@ -305,7 +312,7 @@ func (r *runner) ledgered(ctx context.Context, ev command.Trigger, slot time.Tim
 	if !slot.IsZero() {
 		e.Slot = slot.UTC()
 	}
-	if r.cfg.Jitter > 0 && !pace.Sleep(ctx, pace.Jitter(r.cfg.Jitter)) {
+	if r.cfg.Jitter > 0 && ev.Event != command.EventChange && !pace.Sleep(ctx, pace.Jitter(r.cfg.Jitter)) {
 		return nil
 	}
 	if err := r.write(ctx, e, put); err != nil {

@@ -195,6 +195,27 @@ func TestHook_ChangeRunsOnceOverTerms(t *testing.T) {
 	})
 }
 
+// A version that is replaced during the random delay of its run is not run: the run is of
+// the version that is in place then.
+func TestHook_ReplacedDuringTheDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHookBed(t, Config{OnChange: onWeb, Jitter: time.Hour})
+		b.update(tree(10))
+		b.during(func() {
+			time.Sleep(time.Hour)
+			b.count(1, "first sight")
+			b.update(tree(11))
+			time.Sleep(time.Millisecond)
+			b.update(tree(12))
+			time.Sleep(2 * time.Hour)
+			b.count(2, "replaced")
+		})
+		if e := b.ledger.record().Changes["config.web"]; e.Zxid != 12 || e.State != stateDone {
+			t.Errorf("the ledger has %+v", e)
+		}
+	})
+}
+
 func TestHook_StartedAndNotFinishedIsUnknown(t *testing.T) {
 	for _, idempotent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
