@@ -170,6 +170,9 @@ func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b
 			console.Printf("%s would change\n", f.Destination)
 		}
 	}
+	if differs && !o.check && !o.stdout && b.Config.Check != nil {
+		console.Say("%s: the check did not run; --check runs it", b.Config.Name)
+	}
 	return differs, nil
 }
 
@@ -182,10 +185,12 @@ type renderedFile struct {
 }
 
 func checkBundle(ctx context.Context, console *term.Console, e *apply.Engine, b *apply.Bundle, v view.View) error {
-	err := e.Try(ctx, b, v)
+	changes, err := e.Plan(ctx, b, v)
 	switch {
 	case errors.Is(err, apply.ErrCheckNotRun):
 		return fail(exitFailed, err, "the check runs "+apply.CheckStatus(b.Config.Check))
+	case err == nil && b.Config.Check != nil && len(changes) == 0:
+		console.Say("%s: nothing would change, so the check did not run", b.Config.Name)
 	case err == nil && b.Config.Check != nil:
 		console.Say("%s: the check passes", b.Config.Name)
 	}
