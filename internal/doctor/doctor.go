@@ -73,6 +73,8 @@ type doctor struct {
 	checks      map[string]string // when its checks run, by template
 	conditions  []show.Condition  // that it reports
 	unreachable bool              // no server took a session
+	files       []string          // the destinations that are known
+	units       []unitVerb        // the systemd jobs that checks and reloads start
 }
 
 // wait bounds one question.
@@ -235,6 +237,7 @@ func (d *doctor) destinations() {
 			} else if dest, err := t.Destination(nil); err != nil {
 				d.add(LevelFail, "file", about, err.Error())
 			} else {
+				d.files = append(d.files, dest)
 				d.destination(about, files.File{Destination: dest, InPlace: t.InPlace, Symlink: t.Symlink})
 			}
 		}
@@ -318,6 +321,13 @@ func (d *doctor) command(what, about string, c command.Command) {
 	if err != nil || len(args) == 0 {
 		d.add(LevelOK, what, about, "its arguments are known when it runs: "+c.Text)
 		return
+	}
+	if what == "check" || what == "reload" {
+		for _, v := range jobs(args) {
+			if !slices.Contains(d.units, v) {
+				d.units = append(d.units, v)
+			}
+		}
 	}
 	path, err := exec.LookPath(args[0])
 	if !d.result(LevelFail, what, about, err, path+" can be executed") {

@@ -8,41 +8,13 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-
-	"github.com/zkagent/zkagent/internal/command"
 )
 
 // unitVerb is a systemctl call of the settings.
 type unitVerb struct{ verb, unit string }
-
-// units returns the systemd jobs that checks and reloads start.
-func (d *doctor) units() []unitVerb {
-	var list []unitVerb
-	add := func(c command.Command) {
-		args, err := c.Args(command.Vars{})
-		if !c.Set() || err != nil {
-			return
-		}
-		for _, v := range jobs(args) {
-			if !slices.Contains(list, v) {
-				list = append(list, v)
-			}
-		}
-	}
-	for _, b := range d.cfg.Bundles {
-		if b.Check != nil {
-			add(b.Check.Command)
-		}
-		if b.Reload != nil {
-			add(b.Reload.Command)
-		}
-	}
-	return list
-}
 
 // jobs returns the systemd jobs that a command line starts, by systemctl or by the
 // zkagent-check of the packages.
@@ -98,7 +70,7 @@ func (d *doctor) systemd(ctx context.Context) {
 		d.sandbox(strings.Fields(props["ReadWritePaths"]))
 	}
 	as := d.unitUser(props["User"])
-	for _, v := range d.units() {
+	for _, v := range d.units {
 		p, err := unitShow(ctx, v.unit)
 		if err == nil && p["LoadState"] != "loaded" {
 			err = fmt.Errorf("the unit is %s", p["LoadState"])
@@ -141,20 +113,13 @@ func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
 
 // sandbox finds destinations that the unit may not write.
 func (d *doctor) sandbox(writable []string) {
-	for _, b := range d.cfg.Bundles {
-		for _, t := range b.Templates {
-			if b.ForEach != nil {
-				continue
-			}
-			switch dest, err := t.Destination(nil); {
-			case err != nil: // destinations reports it
-			case within(dest, append(writable, "/var/lib/zkagent", "/run/zkagent")):
-				d.add(LevelOK, "sandbox", dest, "the unit may write there")
-			default:
-				d.add(LevelFail, "sandbox", dest, "the unit may not write there")
-				d.hint("systemctl edit zkagent, with: [Service] ReadWritePaths=%s", filepath.Dir(dest))
-			}
+	for _, dest := range d.files {
+		if within(dest, append(writable, "/var/lib/zkagent", "/run/zkagent")) {
+			d.add(LevelOK, "sandbox", dest, "the unit may write there")
+			continue
 		}
+		d.add(LevelFail, "sandbox", dest, "the unit may not write there")
+		d.hint("systemctl edit zkagent, with: [Service] ReadWritePaths=%s", filepath.Dir(dest))
 	}
 }
 
