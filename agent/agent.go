@@ -383,9 +383,9 @@ func parseBundles(cfg *Config) ([]*bundle, error) {
 	var bundles []*bundle
 	var errs []error
 	for _, b := range cfg.Parse() {
-		report := bundleReport{State: "waiting"}
-		if b.Err != nil {
-			report = bundleReport{State: "failed", Stage: "parse", Err: b.Err}
+		var report bundleReport
+		if report.State = "waiting"; b.Err != nil {
+			report.State, report.Stage, report.Err = "failed", "parse", b.Err
 		}
 		bundles = append(bundles, &bundle{shownBundle: shownBundle{b, report}, settle: apply.Settle{Min: b.Config.WaitMin, Max: b.Config.WaitMax}})
 		errs = append(errs, b.Err)

@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/renderlog"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -104,15 +105,12 @@ type shownBundle struct {
 	report bundleReport
 }
 
+// bundleReport is the status of a bundle as far as its applies tell: the state is waiting,
+// ok, kept or failed.
 type bundleReport struct {
-	State      string // waiting, ok, kept, failed
-	Stage      string // where it failed: render, stage, check, swap, reload
-	Err        error
-	LastApply  time.Time
-	LastChange time.Time
-	Took       time.Duration
-	Files      []string
-	Version    string
+	show.TemplateStatus
+
+	Err error
 }
 
 type applied struct {

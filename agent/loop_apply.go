@@ -163,7 +163,7 @@ func (l *loop) retry(b *bundle, r *apply.Result) {
 // whether the bundle has failed or no longer does.
 func (b *bundle) record(r *apply.Result) bool {
 	was := b.report.Err
-	b.report.LastApply, b.report.Took = time.Now(), r.Took
+	b.report.LastApply, b.report.Took = time.Now(), view.Seconds(r.Took)
 	b.report.Stage, b.report.Err = r.Stage, r.Err
 	if r.Err == nil { // what is refused is not in use.
 		b.report.Version = command.ConfigVersion(r.View, b.Sources)

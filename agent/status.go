@@ -87,11 +87,10 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 	list := make([]show.TemplateStatus, 0, len(cfg.Bundles))
 	for _, b := range cfg.Bundles {
 		r := snap.report(b.Name)
-		t := show.TemplateStatus{
-			Name: b.Name, State: r.State, Stage: r.Stage, Files: r.Files, Version: r.Version, LastApply: r.LastApply,
-			LastChange: r.LastChange, Took: view.Seconds(r.Took), Position: b.Position, Check: apply.CheckStatus(b.Check), Sources: []string{},
-			PendingSince: a.engine.PendingSince(b.Name), PendingText: a.engine.PendingText(b.Name), LastReload: (*show.ReloadStatus)(a.engine.LastReload(b.Name)),
-		}
+		t := r.TemplateStatus
+		t.Name, t.Position, t.Check, t.Sources = b.Name, b.Position, apply.CheckStatus(b.Check), []string{}
+		t.PendingSince, t.PendingText = a.engine.PendingSince(b.Name), a.engine.PendingText(b.Name)
+		t.LastReload = (*show.ReloadStatus)(a.engine.LastReload(b.Name))
 		t.PendingReload = !t.PendingSince.IsZero()
 		if t.LastChange.IsZero() { // Then that of the files, as far as the first of them tell.
 			for _, f := range t.Files[:min(len(t.Files), 20)] {
@@ -190,26 +189,22 @@ func (a *Agent) RenderAll(ctx context.Context) {
 // Summary is the state in one line, for the service manager.
 func (a *Agent) Summary() string {
 	s := a.loop.snapshot.Load()
-	var ok, failed, kept int
+	count := map[string]int{}
 	for _, b := range s.bundles {
-		switch a.templateState(b.report, b.Config.Name) {
-		case "ok":
-			ok++
-		case "failed", "reload-failed":
-			failed++
-		case "kept":
-			kept++
+		switch state := a.templateState(b.report, b.Config.Name); state {
+		case "ok", "failed", "kept":
+			count[state]++
+		case "reload-failed":
+			count["failed"]++
+		default:
+			count["waiting"]++
 		}
 	}
-	parts := []string{term.Count(ok, "template") + " ok"}
-	if failed > 0 {
-		parts[0] += fmt.Sprintf(", %d failed", failed)
-	}
-	if kept > 0 {
-		parts[0] += fmt.Sprintf(", %d kept", kept)
-	}
-	if waiting := len(s.bundles) - ok - failed - kept; waiting > 0 {
-		parts[0] += fmt.Sprintf(", %d waiting", waiting)
+	parts := []string{term.Count(count["ok"], "template") + " ok"}
+	for _, state := range []string{"failed", "kept", "waiting"} {
+		if n := count[state]; n > 0 {
+			parts[0] += fmt.Sprintf(", %d %s", n, state)
+		}
 	}
 	zk := a.sessions.Status()
 	switch {

@@ -175,12 +175,18 @@ func (w *Sweeper) delete(ctx context.Context, s *session.Session, former []Setti
 	if err != nil {
 		return err
 	}
-	paths = slices.DeleteFunc(paths, now.has)
-	if former != nil {
-		if paths, err = w.wantedBefore(ctx, s, former, paths); err != nil {
+	var before []*Wanted
+	for _, old := range former {
+		was, err := old.Wanted(ctx, s)
+		if err != nil {
 			return err
 		}
+		was.Dirs = nil // a znode without a known owner is left alone
+		before = append(before, was)
 	}
+	paths = slices.DeleteFunc(paths, func(path string) bool {
+		return now.has(path) || former != nil && !slices.ContainsFunc(before, func(was *Wanted) bool { return was.has(path) })
+	})
 	if len(paths) == 0 {
 		return nil
 	}
@@ -190,22 +196,6 @@ func (w *Sweeper) delete(ctx context.Context, s *session.Session, former []Setti
 		return err
 	}
 	return w.deleteAll(ctx, s, paths)
-}
-
-// wantedBefore returns those paths that previous settings wanted.
-func (w *Sweeper) wantedBefore(ctx context.Context, s *session.Session, former []Settings, paths []string) ([]string, error) {
-	var before []*Wanted
-	for _, old := range former {
-		was, err := old.Wanted(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		was.Dirs = nil // a znode without a known owner is left alone
-		before = append(before, was)
-	}
-	return slices.DeleteFunc(paths, func(path string) bool {
-		return !slices.ContainsFunc(before, func(was *Wanted) bool { return was.has(path) })
-	}), nil
 }
 
 // owned lists what the session owns. The sync makes a server that lags show what

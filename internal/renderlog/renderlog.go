@@ -109,10 +109,9 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 
 // news removes from a record what the latest records contain.
 func (s *Store) news(bundle string, names []string, r Record) Record {
-	seen := map[string]bool{}
-	var fresh []File
+	latest := map[string]File{} // of the paths of r
 	for i, name := range names {
-		if i > 0 && len(seen) == len(r.Files) {
+		if i > 0 && len(latest) == len(r.Files) {
 			break
 		}
 		old, err := s.read(bundle, name)
@@ -123,23 +122,16 @@ func (s *Store) news(bundle string, names []string, r Record) Record {
 			return Record{} // It fails as before.
 		}
 		for _, f := range old.Files {
-			j := slices.IndexFunc(r.Files, func(n File) bool { return n.Path == f.Path })
-			if j < 0 || seen[f.Path] {
-				continue
-			}
-			seen[f.Path] = true
-			if n := r.Files[j]; n.Gone != f.Gone || f.Dropped || string(n.Data) != string(f.Data) {
-				fresh = append(fresh, n)
+			if _, seen := latest[f.Path]; !seen && slices.ContainsFunc(r.Files, func(n File) bool { return n.Path == f.Path }) {
+				latest[f.Path] = f
 			}
 		}
 	}
-	for _, n := range r.Files {
-		if !seen[n.Path] {
-			fresh = append(fresh, n)
-		}
-	}
-	slices.SortFunc(fresh, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	r.Files = fresh
+	r.Files = slices.DeleteFunc(slices.Clone(r.Files), func(n File) bool {
+		was, seen := latest[n.Path]
+		return seen && n.Gone == was.Gone && !was.Dropped && string(n.Data) == string(was.Data)
+	})
+	slices.SortFunc(r.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return r
 }
 
