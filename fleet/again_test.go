@@ -30,8 +30,10 @@ func (h *shows) Show(tree *view.Tree) {
 	h.value = string(key.Value)
 }
 
-func (h *shows) Vote(context.Context, *view.Tree) error        { return nil }
-func (h *shows) Use(_ context.Context, _, _ *view.Tree) error  { return errors.New("no turn was granted") }
+func (h *shows) Vote(context.Context, *view.Tree) error { return nil }
+func (h *shows) Use(_ context.Context, _, _ *view.Tree) error {
+	return errors.New("no turn was granted")
+}
 func (h *shows) Back(_ context.Context, tree *view.Tree) error { h.Show(tree); return nil }
 
 // A tree is deleted and published again while a host is away, so that its version has the

@@ -26,7 +26,8 @@ type Collected struct {
 // GC deletes old versions, and the objects that only they referenced. It keeps the
 // latest keep versions (0: [DefaultKeep]), the version in use and the previous one,
 // the versions of the open rollout and of the rollout that brought the version in
-// use, and the versions of all subscribers.
+// use, and the versions of all subscribers. For a deleted config it keeps the same as for
+// the version in use, for [TrashKept].
 //
 // GC holds the publishers' lock, so no publisher relies on an object that GC
 // deletes. Rollouts do not take that lock. So each delete checks that two znodes
@@ -166,12 +167,22 @@ func (g *collector) needed(ctx context.Context) (map[int64]bool, error) {
 	if err != nil && !errors.Is(err, config.ErrNotReady) {
 		return nil, err
 	}
-	needed[r.Version], needed[r.Previous] = true, true
+	deleted, _, err := readTrash(ctx, g.s, g.root)
+	if err != nil && !errors.Is(err, ErrNotDeleted) {
+		return nil, err
+	}
+	var restored trees.Ready // a restore puts it into use as it was
+	if time.Since(deleted.At) < TrashKept {
+		restored, _, _ = trees.ParseReady(deleted.Ready)
+	}
+	for _, r := range []trees.Ready{r, restored} {
+		needed[r.Version], needed[r.Previous] = true, true
+	}
 	open, _, err := g.s.Get(ctx, currentPath(g.root))
 	if err != nil && !errors.Is(err, session.ErrNoNode) {
 		return nil, fmt.Errorf("read the open rollout: %w", err)
 	}
-	for _, name := range []string{string(open), r.Rollout} {
+	for _, name := range []string{string(open), r.Rollout, restored.Rollout} {
 		replaced, err := g.rollout(ctx, name, needed)
 		if err != nil {
 			return nil, err
@@ -181,13 +192,6 @@ func (g *collector) needed(ctx context.Context) (map[int64]bool, error) {
 				return nil, err
 			}
 		}
-	}
-	deleted, err := InTrash(ctx, g.s, g.root)
-	if err != nil && !errors.Is(err, ErrNotDeleted) {
-		return nil, err
-	}
-	if time.Since(deleted.At) < TrashKept {
-		needed[deleted.Version] = true
 	}
 	agents, err := Subscribers(ctx, g.s, g.root)
 	if err != nil {

@@ -2,11 +2,13 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // A deleted config is restored as it was; while it is deleted, its versions stay, and
@@ -83,4 +85,36 @@ func TestGC_PurgesTheTrash(t *testing.T) {
 			t.Errorf("after %v: the version is there: %v", c.age, ok)
 		}
 	}
+}
+
+// A garbage collection keeps what the deleted config named, so that it is restored as it
+// was: the version before, and those of the rollout that brought its version.
+func TestGC_KeepsWhatTheTrashNames(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		s := join(t, z)
+		defer s.Close()
+		for n := range 4 {
+			mustPublish(t, s, "/c", "", map[string]string{"k": fmt.Sprint(n)})
+		}
+		ready, stat, err := trees.ReadReady(t.Context(), s, "/c")
+		must(t, err)
+		ready.Previous, ready.Rollout = 2, "r-0000000000"
+		must(t, z.Create(rolloutPath("/c", ready.Rollout), encode(Proposal{Version: ready.Version, Previous: 3, Replaces: []string{"r-0000000001"}})))
+		must(t, z.Create(rolloutPath("/c", "r-0000000001"), encode(Proposal{Version: 1, Previous: 3})))
+		_, err = s.Set(t.Context(), trees.ReadyPath("/c"), ready.Encode(), stat.Version)
+		must(t, err)
+		for range 2 {
+			_, err = GC(t.Context(), s, "/c", 1, nil)
+			must(t, err)
+			if n, err := trees.VersionNumbers(t.Context(), s, "/c"); err != nil || len(n) != 4 {
+				t.Errorf("left are %v, %v", n, err)
+			}
+			_, _ = Delete(t.Context(), s, "/c", "ann", "")
+		}
+		_, err = Restore(t.Context(), s, "/c", "ann")
+		must(t, err)
+		_, err = Rollback(t.Context(), s, PublishConfig{Path: "/c"}, 0)
+		must(t, err)
+	})
 }
