@@ -237,13 +237,12 @@ zk.stop()
 // we read what it writes.
 func TestInterop_Curator(t *testing.T) {
 	t.Parallel()
-	javac := needProgram(t, "/usr/bin/javac", "openjdk-17-jdk-headless")
-	dir := t.TempDir()
-	cp := classPath(t) + ":" + dir
-	build := exec.CommandContext(t.Context(), javac, "-proc:none", "-cp", cp, "-d", dir, filepath.Join("testdata", "java", "Discovery.java"))
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("javac: %v\n%s", err, out)
+	source, err := os.ReadFile(filepath.Join("testdata", "java", "Discovery.java"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	cp := classPath(t)
+	cp += ":" + testhelp.JavaClasses(t, cp, "Discovery", source)
 	cfg := realConfig(zktest.Shared(t).Addr(), zktest.Root(t))
 	s := dialReal(t, cfg)
 	m := follow(t, cfg, GroupConfig{Name: "web", Path: "/services/web", Format: FormatCurator})
@@ -253,7 +252,7 @@ func TestInterop_Curator(t *testing.T) {
 	r, stop := start(t, s, c)
 	defer stop()
 	wait(t, "registered", m.shows(1))
-	p := program(t, exec.CommandContext(t.Context(), "/usr/bin/java", "-Xmx128m", "-cp", cp, "Discovery", cfg.Servers[0]+cfg.Chroot, "/services", "web"))
+	p := program(t, exec.CommandContext(t.Context(), "/usr/bin/java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", cp, "Discovery", cfg.Servers[0]+cfg.Chroot, "/services", "web"))
 	lines := p.until(t, "ready")
 	if want := "found ours 127.0.0.1:1 ssl 444 payload application-1 {instance_status=UP} uri http://127.0.0.1:1 enabled true"; !slices.Contains(lines, want) {
 		t.Errorf("got %q, want %s", lines, want)

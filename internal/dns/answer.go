@@ -92,7 +92,7 @@ func (a *answers) members(ctx context.Context, z *zone, port string) {
 	}
 	seen := map[netip.Addr]bool{}
 	suffix := ".node." + z.name + "." + a.s.domain // of the names of its members
-	start := rand.IntN(len(z.members)) //nolint:gosec // spreads load, keeps no secret
+	start := rand.IntN(len(z.members))             //nolint:gosec // spreads load, keeps no secret
 	for i := 0; i < len(z.members) && !a.m.Truncated; i++ {
 		m := z.members[(start+i)%len(z.members)]
 		p, ok := m.portOf(port)

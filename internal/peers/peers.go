@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // patience bounds the start of a peer, of which a slow machine takes long.
@@ -62,7 +64,9 @@ func Curator(tb testing.TB, addr string, flags ...string) *Peer {
 		tb.Fatalf("%s is missing: %s", cp[0], hint)
 	}
 	args := append([]string{"-Xmx256m"}, flags...)
-	return Start(tb, hint, "java", append(args, "-cp", strings.Join(cp, ":"), file(tb, "Peer.java", javaPeer), addr)...)
+	classPath := strings.Join(cp, ":")
+	classPath += ":" + testhelp.JavaClasses(tb, classPath, "Peer", javaPeer)
+	return Start(tb, hint, "java", append(args, "-cp", classPath, "Peer", addr)...)
 }
 
 // Quick are flags for a Java machine that is to start fast.

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // clientLimit bounds one run of a foreign client; a JVM on a busy machine is
@@ -59,8 +61,11 @@ func TestKazoo(t *testing.T) {
 func TestCurator(t *testing.T) {
 	const classPath = "/usr/share/java/curator-recipes.jar:/usr/share/java/curator-framework.jar:/usr/share/java/curator-client.jar:" +
 		"/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar:/usr/share/java/guava.jar"
-	dir := t.TempDir()
-	runClient(t, "", "javac", "-nowarn", "-cp", classPath, "-d", dir, "testdata/CuratorSmoke.java")
+	source, err := os.ReadFile(filepath.Join("testdata", "CuratorSmoke.java"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := testhelp.JavaClasses(t, classPath, "CuratorSmoke", source)
 	compareClient(t, "cleaned true", func(addr string) string {
 		return runClient(t, "", "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classPath+":"+dir, "CuratorSmoke", addr)
 	})

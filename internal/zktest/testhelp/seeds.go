@@ -14,11 +14,14 @@ import (
 	"time"
 )
 
-// allBudget is how many times the quick run's budget a complete run spends.
-const allBudget = 4
+// A quick run spends a half of the budget, a complete one four times the budget.
+const (
+	quickPart = 2
+	allBudget = 4
+)
 
-// Seeds runs fn for one seed after another until the programs have taken budget of
-// processor time, or four times as much in a complete run (see [All]). Programs that
+// Seeds runs fn for one seed after another until the programs have taken half of the
+// budget of processor time, or four times the budget in a complete run (see [All]). Programs that
 // wait for real processes end after ten times their budget by the clock. One runs in any
 // case. The first seed changes with the day, so that coverage grows from day to day.
 // Each program is a subtest with the name SEED=n. One that fails prints the command
@@ -35,6 +38,8 @@ func Seeds(t *testing.T, budget time.Duration, fn func(t *testing.T, seed uint64
 	t.Helper()
 	if All() {
 		budget *= allBudget
+	} else {
+		budget /= quickPart
 	}
 	first, count := seedRange(t)
 	t.Logf("first seed %d", first)
