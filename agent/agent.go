@@ -165,20 +165,16 @@ func (a *Agent) build(cfg *Config) {
 		Run: a.plainRun, Fleet: reloadFleet{a.hooks, a}, Booted: proc.SystemAge() < bootTime,
 	})
 	a.loop = &loop{
-		log: a.log, conds: a.conds, events: a.events, engine: a.engine, places: func() []place { return a.cfg.Load().places() },
-		beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(), changed: a.published,
-		startWait: defaultStartWait, startLimit: defaultStartLimit, keep: a.keepRender,
-		updates: make(chan view.Update), results: make(chan applied), requests: make(chan func()), pings: make(chan struct{}),
+		a: a, beat: func() { _ = a.notify.Watchdog() }, beats: systemd.WatchdogInterval(),
+		startWait: defaultStartWait, startLimit: defaultStartLimit,
+		calls: make(chan func()), results: make(chan applied),
 		done: make(chan struct{}), ready: make(chan struct{}),
 		v: view.View{Agent: view.Agent{ID: cfg.ID, Host: cfg.Host}}, live: map[view.Source]time.Time{}, granted: map[view.Source]turn{}, bundles: map[string]*bundle{}, leaving: map[*bundle]bool{},
 	}
 	a.loop.use(a.loop.v)
 	a.loop.snapshot.Store(&snapshot{next: make(chan struct{})})
 	a.left = newLeftovers(a)
-	a.sup = &supervisor{
-		log: a.log, conds: a.conds, metrics: a.metrics, sessions: a.left, up: a.loop.send,
-		units: map[string]*runningUnit{},
-	}
+	a.sup = &supervisor{a: a, units: map[string]*runningUnit{}}
 	a.renders = renderlog.New(cfg.StateDir)
 	a.saved = &lastGoodSaver{a: a, wake: make(chan struct{}, 1), kept: lastgood.NewKeeper(cfg.StateDir)}
 	a.dns = a.dnsKeeper()

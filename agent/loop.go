@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
-	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/lastgood"
-	"github.com/zkagent/zkagent/internal/renderlog"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/view"
 )
@@ -26,29 +23,20 @@ const (
 )
 
 // loop owns the view and the bundles. Everything in it below the channels is
-// touched by its own goroutine alone; the outside sends updates, results and
-// requests, and reads the published snapshot.
+// touched by its own goroutine alone; the outside sends calls and results, and reads
+// the published snapshot.
 type loop struct {
-	log     *slog.Logger
-	conds   *condition.Set
-	events  *event.Ring
-	engine  *apply.Engine
-	places  func() []place // of the settings in use
-	beat    func()         // called at each turn: the loop makes progress
-	beats   time.Duration
-	changed func() // called after each publication
-	// keep keeps what an apply has written; nil: nothing is kept.
-	keep func(bundle string, r renderlog.Record)
+	a     *Agent
+	beat  func() // called every beats: the loop makes progress
+	beats time.Duration
 	// startWait is how long sources may take before the last known good view
 	// is taken; startLimit how long before the agent is ready without one.
 	startWait, startLimit time.Duration
 
-	updates  chan view.Update
-	results  chan applied
-	requests chan func()
-	pings    chan struct{} // taken by each turn: whether the loop turns changes nothing
-	done     chan struct{} // closed when run has returned
-	ready    chan struct{} // closed when the first useful state is reached
+	calls   chan func() // run on the goroutine of the loop
+	results chan applied
+	done    chan struct{} // closed when run has returned
+	ready   chan struct{} // closed when the first useful state is reached
 
 	// What other goroutines read.
 	snapshot atomic.Pointer[snapshot]
@@ -134,14 +122,10 @@ func (l *loop) run(ctx context.Context) {
 		case <-ctx.Done():
 			l.stop()
 			return
-		case u := <-l.updates:
-			l.take(u)
+		case call := <-l.calls:
+			call()
 		case r := <-l.results:
 			l.result(r)
-		case request := <-l.requests:
-			request()
-			l.dirty = true
-		case <-l.pings:
 		case <-beat:
 			l.beat()
 		case <-timer.C:
@@ -173,7 +157,7 @@ func (l *loop) stop() {
 func (l *loop) do(ctx context.Context, fn func()) bool {
 	ran := make(chan struct{})
 	select {
-	case l.requests <- func() { fn(); close(ran) }:
+	case l.calls <- func() { fn(); l.dirty = true; close(ran) }:
 		<-ran
 		return true
 	case <-l.done:
@@ -185,7 +169,7 @@ func (l *loop) do(ctx context.Context, fn func()) bool {
 // send passes on an update; it is what units call.
 func (l *loop) send(u view.Update) {
 	select {
-	case l.updates <- u:
+	case l.calls <- func() { l.take(u) }:
 	case <-l.done:
 	}
 }
@@ -244,7 +228,7 @@ func (l *loop) update(u view.Update) {
 		}
 	}
 	l.use(next)
-	l.log.Debug("update", "unit", s.String(), "zxid", u.Zxid())
+	l.a.log.Debug("update", "unit", s.String(), "zxid", u.Zxid())
 }
 
 // use makes v the view of the applies to come, and of those that wait.
@@ -295,7 +279,7 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 				l.leaving[o] = true
 			}
 		} else if l.bundles[o.Config.Name] == nil {
-			l.engine.Forget(o.Bundle)
+			l.a.engine.Forget(o.Bundle)
 		}
 	}
 	l.sorted, l.shown = nil, nil
@@ -312,7 +296,7 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	}
 	if l.complete {
 		if m := l.missing(); m != nil {
-			l.conds.Open(condition.WaitingForSources, "", "waiting for "+sourceList(m))
+			l.a.conds.Open(condition.WaitingForSources, "", "waiting for "+sourceList(m))
 		}
 	}
 }
@@ -326,24 +310,24 @@ func (l *loop) start(now time.Time) time.Duration {
 	if !l.complete && l.missing() == nil {
 		wasCached := l.cached
 		l.complete, l.cached, l.dirty = true, false, true
-		l.conds.Close(condition.WaitingForSources, "")
-		l.conds.Close(condition.LastKnownGood, "")
+		l.a.conds.Close(condition.WaitingForSources, "")
+		l.a.conds.Close(condition.LastKnownGood, "")
 		for _, b := range l.bundles {
 			// From the cache only files that were missing are written: what
 			// was left alone then is compared now, also when nothing changed.
 			b.force = b.force || wasCached
 			b.settle.Note(now)
 		}
-		l.log.Info("every source has reported", "took", now.Sub(l.began))
+		l.a.log.Info("every source has reported", "took", now.Sub(l.began))
 	}
 	if l.complete {
 		if l.missing() == nil {
-			l.conds.Close(condition.WaitingForSources, "")
+			l.a.conds.Close(condition.WaitingForSources, "")
 		}
 		l.checkReady(now)
 		return idleWait
 	}
-	l.conds.Open(condition.WaitingForSources, "", "waiting for "+sourceList(l.missing()))
+	l.a.conds.Open(condition.WaitingForSources, "", "waiting for "+sourceList(l.missing()))
 	if wait := l.startWait - now.Sub(l.began); wait > 0 {
 		return wait
 	}
@@ -360,7 +344,7 @@ func (l *loop) start(now time.Time) time.Duration {
 // takeLastGood fills in what has not reported from the last known good view.
 func (l *loop) takeLastGood(now time.Time) {
 	l.cached, l.dirty = true, true
-	for _, p := range l.places() {
+	for _, p := range l.a.cfg.Load().places() {
 		if u := l.lastGood.Get(p.Source); u != nil && slices.Contains(l.declared, p.Source) && l.v.Get(p.Source) == nil && pathOf(u) == p.path {
 			l.use(l.v.With(u))
 		}
@@ -368,8 +352,8 @@ func (l *loop) takeLastGood(now time.Time) {
 	for _, b := range l.bundles {
 		b.settle.Note(now)
 	}
-	l.conds.Open(condition.LastKnownGood, "", "running from the last known good view of "+l.lastGood.Saved.Format(time.RFC3339))
-	l.log.Warn("running from the last known good state", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
+	l.a.conds.Open(condition.LastKnownGood, "", "running from the last known good view of "+l.lastGood.Saved.Format(time.RFC3339))
+	l.a.log.Warn("running from the last known good state", "saved", l.lastGood.Saved, "missing", sourceList(l.missing()))
 }
 
 // checkReady reports once that the first useful state is reached.

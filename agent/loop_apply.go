@@ -54,7 +54,7 @@ func (l *loop) startDue(ctx context.Context, now time.Time) time.Duration {
 	for i, b := range begin {
 		jobs[i] = l.job(b)
 	}
-	l.engine.Join(jobs...)
+	l.a.engine.Join(jobs...)
 	for i, b := range begin {
 		l.launch(ctx, b, *jobs[i])
 	}
@@ -93,7 +93,7 @@ func (l *loop) launch(ctx context.Context, b *bundle, job apply.Job) {
 	job.Newest = func() view.View { return *l.newest.Load() }
 	l.dirty = l.dirty || !b.drifting // a look at the disk changes nothing for readers
 	l.applies.Go(func() {
-		r := applied{b, l.engine.Run(ctx, job)}
+		r := applied{b, l.a.engine.Run(ctx, job)}
 		keep := l.renderOf(&job, &r.Result)
 		select {
 		case l.results <- r:
@@ -112,7 +112,7 @@ func (l *loop) result(r applied) {
 	l.dirty = l.dirty || r.Mode != apply.ModeDrift || r.Drifted
 	if l.bundles[b.Config.Name] != b { // replaced by a reload of the settings.
 		if l.bundles[b.Config.Name] == nil {
-			l.engine.Forget(b.Bundle)
+			l.a.engine.Forget(b.Bundle)
 		}
 		return
 	}
@@ -186,23 +186,23 @@ func (b *bundle) record(r *apply.Result) bool {
 // the log.
 func (l *loop) announce(b *bundle, r *apply.Result) {
 	name := b.Config.Name
-	l.conds.Set(condition.TemplateFailed, name, r.Failure())
-	l.conds.Set(condition.GroupEmpty, name, r.Empty())
-	l.conds.Set(condition.KeyMissing, name, r.MissingKey())
+	l.a.conds.Set(condition.TemplateFailed, name, r.Failure())
+	l.a.conds.Set(condition.GroupEmpty, name, r.Empty())
+	l.a.conds.Set(condition.KeyMissing, name, r.MissingKey())
 	switch {
 	case r.Kept():
-		l.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.Err.Error(), Warn: true})
-		l.log.Warn("file kept", "template", name, "err", r.Err)
+		l.a.events.Add(event.Event{Kind: "kept", Subject: name, Text: r.Err.Error(), Warn: true})
+		l.a.log.Warn("file kept", "template", name, "err", r.Err)
 	case r.Err != nil:
-		l.events.Add(event.Event{Kind: "apply-failed", Subject: name, Text: r.Err.Error(), Warn: true})
-		l.log.Error("apply failed", "template", name, "stage", r.Stage, "took", r.Took, "err", r.Err)
+		l.a.events.Add(event.Event{Kind: "apply-failed", Subject: name, Text: r.Err.Error(), Warn: true})
+		l.a.log.Error("apply failed", "template", name, "stage", r.Stage, "took", r.Took, "err", r.Err)
 	case r.Changed > 0:
 		text := term.Count(r.Changed, "file") + " changed"
 		if b.report.Version != "" {
 			text += ", version " + b.report.Version
 		}
-		l.events.Add(event.Event{Kind: "applied", Subject: name, Text: text})
-		l.log.Info("applied", "template", name, "files", r.Changed, "version", b.report.Version, "took", r.Took)
+		l.a.events.Add(event.Event{Kind: "applied", Subject: name, Text: text})
+		l.a.log.Info("applied", "template", name, "files", r.Changed, "version", b.report.Version, "took", r.Took)
 	}
 	l.announcePendingReload(b)
 }
@@ -211,9 +211,9 @@ func (l *loop) announce(b *bundle, r *apply.Result) {
 func (l *loop) announcePendingReload(b *bundle) {
 	name, text := b.Config.Name, ""
 	if r := b.Config.Reload; r == nil || r.Leader == "" {
-		text = l.engine.PendingText(name)
+		text = l.a.engine.PendingText(name)
 	}
-	l.conds.SetText(condition.ReloadPending, name, text)
+	l.a.conds.SetText(condition.ReloadPending, name, text)
 }
 
 func sourceList(sources []view.Source) string {

@@ -195,7 +195,7 @@ func (a shown) State() (string, <-chan struct{}) {
 // Ping implements web.Source.
 func (a shown) Ping(ctx context.Context) error {
 	select {
-	case a.loop.pings <- struct{}{}:
+	case a.loop.calls <- func() {}:
 		return nil
 	case <-a.loop.done:
 		return errors.New("the loop has ended")

@@ -125,7 +125,7 @@ func sameSources(a, b view.View) bool {
 // renderOf returns what keeps the record of an apply, which is to be called when
 // the result was passed on. What it keeps is taken now, while the apply owns it.
 func (l *loop) renderOf(job *apply.Job, r *apply.Result) func() {
-	if l.keep == nil || len(r.Wrote) == 0 && r.Err == nil || r.Mode == apply.ModeDrift {
+	if len(r.Wrote) == 0 && r.Err == nil || r.Mode == apply.ModeDrift {
 		return func() {}
 	}
 	b := job.Bundle
@@ -136,7 +136,7 @@ func (l *loop) renderOf(job *apply.Job, r *apply.Result) func() {
 	if r.Err != nil {
 		rec.Error = r.Err.Error()
 	}
-	if last := l.engine.LastReload(b.Config.Name); last != nil {
+	if last := l.a.engine.LastReload(b.Config.Name); last != nil {
 		rec.Reload = fmt.Sprintf("exit %d after %s", last.Code, time.Duration(last.Took).Round(time.Millisecond))
 	}
 	for _, f := range r.Wrote {
@@ -144,13 +144,8 @@ func (l *loop) renderOf(job *apply.Job, r *apply.Result) func() {
 	}
 	return func() {
 		rec.Changes = renderlog.Changes(&job.Old, &r.View, b.Sources)
-		l.keep(b.Config.Name, rec)
-	}
-}
-
-// keepRender keeps a record in the state directory.
-func (a *Agent) keepRender(bundle string, r renderlog.Record) {
-	if err := a.renders.Add(bundle, r, a.cfg.Load().HistorySize); err != nil {
-		a.log.Warn("cannot save the render in the history", "template", bundle, "err", err)
+		if err := l.a.renders.Add(b.Config.Name, rec, l.a.cfg.Load().HistorySize); err != nil {
+			l.a.log.Warn("cannot save the render in the history", "template", b.Config.Name, "err", err)
+		}
 	}
 }

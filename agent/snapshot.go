@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -66,5 +67,8 @@ func (l *loop) publish() {
 	if old := l.snapshot.Swap(s); old != nil {
 		close(old.next)
 	}
-	l.changed()
+	// What takes longer than a moment is done by others.
+	l.a.saved.ready.Store(l.isReady)
+	pace.Notify(l.a.saved.wake)
+	pace.Notify(l.a.wake.record)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/hook"
-	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
@@ -223,12 +222,4 @@ func (a *Agent) Summary() string {
 		}
 	}
 	return strings.Join(parts, "; ")
-}
-
-// published is called by the loop after each publication: what takes longer than
-// a moment is done by others.
-func (a *Agent) published() {
-	a.saved.ready.Store(a.loop.isReady)
-	pace.Notify(a.saved.wake)
-	pace.Notify(a.wake.record)
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"reflect"
 	"sync"
 	"time"
@@ -51,13 +50,7 @@ func (u unitSpec) id() string { return u.kind + "." + u.name }
 // supervisor keeps the units of the settings running in each session. Only
 // one goroutine at a time calls apply and stop.
 type supervisor struct {
-	log      *slog.Logger
-	conds    *condition.Set
-	metrics  *metrics
-	sessions interface {
-		Session(ctx context.Context) (*session.Session, error)
-	}
-	up func(view.Update)
+	a *Agent
 
 	mu    sync.Mutex // mu guards units for readers; apply and stop are one goroutine.
 	units map[string]*runningUnit
@@ -169,13 +162,13 @@ func (k kind[T]) of(s *supervisor, name string) (T, bool) {
 // keep runs the unit in one session after the other.
 func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 	run := func(ctx context.Context, sess *session.Session) error {
-		if err := u.parts.run(ctx, sess, s.up); err != nil {
+		if err := u.parts.run(ctx, sess, s.a.loop.send); err != nil {
 			return err
 		}
 		return errors.New("ended without a reason")
 	}
 	for ctx.Err() == nil {
-		sess, err := s.sessions.Session(ctx)
+		sess, err := s.a.left.Session(ctx)
 		if err != nil {
 			if ctx.Err() == nil && !pace.Sleep(ctx, time.Second) {
 				return
@@ -183,14 +176,14 @@ func (s *supervisor) keep(ctx context.Context, u *runningUnit) {
 			continue
 		}
 		again(ctx, sess, 200*time.Millisecond, run, func(failures int, err error) {
-			s.conds.Set(condition.UnitFailed, u.spec.id(), err)
+			s.a.conds.Set(condition.UnitFailed, u.spec.id(), err)
 			if err != nil {
-				s.metrics.unitErrors.WithLabelValues(u.spec.kind, u.spec.name).Inc()
-				s.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
+				s.a.metrics.unitErrors.WithLabelValues(u.spec.kind, u.spec.name).Inc()
+				s.a.log.Warn("unit failed", "unit", u.spec.id(), "err", err, "failures", failures)
 			}
 		})
 	}
-	s.conds.Close(condition.UnitFailed, u.spec.id())
+	s.a.conds.Close(condition.UnitFailed, u.spec.id())
 }
 
 // steady is how long work that failed must run before that is over: what fails at once

@@ -22,9 +22,6 @@ type Options struct {
 	Env func(string) (string, bool)
 	// Hostname returns the name of the host; nil is os.Hostname.
 	Hostname func() (string, error)
-	// NeedZooKeeper makes a missing zookeeper block an error even when no
-	// block uses ZooKeeper.
-	NeedZooKeeper bool
 }
 
 // Settings are loaded settings.

@@ -22,18 +22,12 @@ const (
 )
 
 func (s *Settings) resolveZooKeeper(d *decoder) {
-	found := false
-	for _, b := range d.once("zookeeper", "The ensemble. Required as soon as another block uses ZooKeeper.") {
-		found = true
+	ensemble := d.once("zookeeper", "The ensemble. Required as soon as another block uses ZooKeeper.")
+	for _, b := range ensemble {
 		s.Config.ZooKeeper = s.zooKeeper(b)
 	}
-	if found {
-		return
-	}
-	if at, kind := s.needsServer(); kind != "" {
+	if at, kind := s.needsServer(); kind != "" && len(ensemble) == 0 {
 		s.errorAt(at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block with its address.", kind)
-	} else if s.opts.NeedZooKeeper {
-		s.add(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Missing zookeeper block", Detail: "There is no zookeeper block with the address of ZooKeeper."})
 	}
 }
 
