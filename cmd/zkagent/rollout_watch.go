@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -60,35 +61,29 @@ func haltedHints(t target, state *fleet.State) []string {
 // state. A bake counts down on a terminal.
 func (f *rolloutFollower) follow(ctx context.Context, s *session.Session, name string) (*fleet.State, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	states, done := make(chan *fleet.State), make(chan error, 1)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() {
-		done <- fleet.Watch(ctx, s, f.t.path, name, func(state *fleet.State) bool {
-			select {
-			case states <- state:
-				return !fleet.Over(state.Phase())
-			case <-ctx.Done():
-				return false
-			}
-		})
-	})
-	second := time.NewTicker(time.Second)
-	defer second.Stop()
+	var mu sync.Mutex // mu guards f and last.
 	var last *fleet.State
-	for {
-		select {
-		case last = <-states:
-			f.see(last)
-		case <-second.C:
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for pace.Sleep(ctx, time.Second) {
+			mu.Lock()
 			if last != nil {
 				f.draw(rolloutFrame(last, time.Now()))
 			}
-		case err := <-done:
-			return last, cmp.Or(err, context.Cause(ctx))
+			mu.Unlock()
 		}
-	}
+	})
+	err := fleet.Watch(ctx, s, f.t.path, name, func(state *fleet.State) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		last = state
+		f.see(state)
+		return !fleet.Over(state.Phase())
+	})
+	err = cmp.Or(err, context.Cause(ctx))
+	cancel()
+	wg.Wait()
+	return last, err
 }
 
 // rolloutFollower remembers what it has printed.

@@ -100,8 +100,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.open != nil {
 		s.open()
 	}
-	base, cancel := context.WithCancel(ctx)
-	defer cancel()
+	base, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) { s.serve(base, w, r) })
 	servers := []*dns.Server{
 		{PacketConn: packets, Handler: handler, UDPSize: dns.MaxMsgSize, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout},
@@ -110,27 +110,18 @@ func (s *Server) Run(ctx context.Context) error {
 			IdleTimeout: func() time.Duration { return tcpIdle },
 		},
 	}
-	ended := make(chan error, len(servers))
+	var wg sync.WaitGroup
 	for _, srv := range servers {
-		go func() { ended <- srv.ActivateAndServe() }()
+		wg.Go(func() { cancel(srv.ActivateAndServe()) })
 	}
-	var broke error
-	running := len(servers)
-	select {
-	case <-ctx.Done():
-	case broke = <-ended:
-		running--
-	}
-	cancel()
+	<-base.Done()
 	_ = packets.Close()
 	_ = conns.Close()
-	for range running {
-		<-ended //nolint:errcheck // It ended by our closing it.
-	}
+	wg.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("dns: the listener broke: %w", broke)
+	return fmt.Errorf("dns: the listener broke: %w", context.Cause(base))
 }
 
 // listen opens UDP and TCP on one address. Port 0 takes a port that is free
