@@ -121,7 +121,7 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 	}
 	terms := make(chan leading)
 	// A signal goes to the command. It must not end the term under it.
-	campaign, stop := context.WithCancel(context.WithoutCancel(ctx))
+	campaign, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := election.New(election.Config{
 		Name: path, Path: path, ID: o.id, Dialect: dialect, JoinDelay: o.joinDelay, Logger: g.logger(),
 		Lead: func(ctx context.Context, t election.Term) {
@@ -134,12 +134,9 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 		},
 	})
 	var wg sync.WaitGroup
-	failed := make(chan error, 1) // size 1: Run ends once
-	wg.Go(func() { failed <- c.Run(campaign, s, nil) })
-	defer func() {
-		stop()
-		wg.Wait()
-	}()
+	defer wg.Wait()
+	defer stop(nil)
+	wg.Go(func() { stop(c.Run(campaign, s, nil)) })
 	elected := g.awaiting("waiting to be elected at %s", path)
 	defer elected()
 	select {
@@ -156,8 +153,8 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 			g.Warnf("resign: %v; the candidate is gone with the session", err)
 		}
 		return err
-	case err := <-failed:
-		return err
+	case <-campaign.Done():
+		return context.Cause(campaign)
 	case <-s.Done():
 		return context.Cause(s.Context())
 	case <-wait.Done():

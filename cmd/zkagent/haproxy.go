@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -78,14 +78,14 @@ func followHAProxy(ctx context.Context, g *globals, name string, backend haproxy
 	} else if err := session.ValidatePath(name); err != nil {
 		return fail(exitUsage, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
 	lists := make(chan []view.Member, 1)
 	members := registry.NewGroup(group)
-	ended := make(chan error, 1)
-	go func() {
-		defer close(lists)
-		ended <- session.Each(ctx, zk, func(ctx context.Context, s *session.Session) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	wg.Go(func() {
+		cancel(session.Each(ctx, zk, func(ctx context.Context, s *session.Session) error {
 			source := view.Source{Kind: view.KindGroup, Name: name}
 			if err := readable(ctx, s, []follower{{source: source, path: group.Path}}); err != nil {
 				return err
@@ -95,19 +95,13 @@ func followHAProxy(ctx context.Context, g *globals, name string, backend haproxy
 					latest(lists, grp.Members)
 				}
 			})
-		})
-	}()
+		}))
+	})
 	if once {
-		err = haproxyOnce(ctx, g, backend, lists)
-	} else {
-		backend.Follow(ctx, lists, haproxyDone(&g.Console, &backend))
-		err = context.Cause(ctx)
+		return haproxyOnce(ctx, g, backend, lists)
 	}
-	cancel()
-	if e := <-ended; err == nil && !errors.Is(e, context.Canceled) {
-		err = e
-	}
-	return err
+	backend.Follow(ctx, lists, haproxyDone(&g.Console, &backend))
+	return context.Cause(ctx)
 }
 
 func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-chan []view.Member) error {
@@ -115,10 +109,7 @@ func haproxyOnce(ctx context.Context, g *globals, b haproxy.Backend, lists <-cha
 	defer cancel()
 	defer g.awaiting("waiting for the members of the group; --timeout ends it")()
 	select {
-	case members, ok := <-lists:
-		if !ok {
-			return nil // the follower returns the reason
-		}
+	case members := <-lists:
 		r, err := b.Apply(ctx, members)
 		if err == nil {
 			haproxyDone(&g.Console, &b)(r, nil)

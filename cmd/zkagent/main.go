@@ -67,13 +67,7 @@ func interrupt(cancel context.CancelCauseFunc) func() {
 		select {
 		case s := <-signals:
 			cancel(signalError{s.(syscall.Signal)})
-			together := time.NewTimer(agent.Together)
-			defer together.Stop()
-			select {
-			case <-together.C:
-				signal.Stop(signals)
-			case <-done: // the program ends: a late twin of the signal must not change the exit
-			}
+			time.AfterFunc(agent.Together, func() { signal.Stop(signals) }) // a twin of the signal must not change the exit
 		case <-done:
 			signal.Stop(signals)
 		}
