@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/template"
@@ -311,6 +312,24 @@ func TestApply_ChecksAndReloadsThatHang(t *testing.T) {
 	other := b.file("other", `{{ key "web/v" }}`)
 	b.good(b.bundle(other))
 	b.is("other", "1")
+}
+
+// The check of a file that is written in place reads its new text in the state directory. A
+// killed agent leaves nothing elsewhere: the text may be secret.
+func TestApply_InPlaceIsStagedInTheStateDirectory(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	b := newApplyBed(t)
+	b.keys(map[string]string{"v": "1"})
+	c := b.file("out", `{{ key "web/v" }}`)
+	c.Templates[0].InPlace = true
+	b.good(b.bundle(c))
+	b.keys(map[string]string{"v": "2"})
+	c.Check = &CheckConfig{Command: command.Command{Text: "staged", Args: func(v command.Vars) ([]string, error) {
+		return []string{"sh", "-c", `grep -q 2 "$1" && test -z "$(ls ` + temp + `)"`, "sh", v.Staged}, nil
+	}}}
+	b.good(b.bundle(c))
+	b.is("out", "2")
 }
 
 // TestApply_InPlaceKeepsTheInode is a file that is bind-mounted by itself.

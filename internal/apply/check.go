@@ -110,7 +110,7 @@ func (t *applying) stagedVars(dir string) []command.Vars {
 			continue
 		}
 		seen[o.eachKey()] = true
-		list = append(list, command.Vars{Staged: staged[i].Path(), StagedDir: dir, Destination: o.Destination, Each: o.each})
+		list = append(list, command.Vars{Staged: staged[i].Path(dir), StagedDir: dir, Destination: o.Destination, Each: o.each})
 	}
 	if len(list) == 0 { // Files go, or are in directories that do not exist yet.
 		var first *template.Each

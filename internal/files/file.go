@@ -56,7 +56,6 @@ type Staged struct {
 	temp    string // name in dir; empty: nothing was written
 	prev    string // name in undo of a link to the old file, or of a copy; empty: none
 	undo    *directory
-	copied  string // path of the staged copy of an in-place file
 	data    []byte
 	old     []byte
 	sum     string // digest of data; empty until it is needed
@@ -217,13 +216,7 @@ func (s *Staged) prepare(dry bool) error {
 	}
 	s.attr.extended = s.oldAttr.extended
 	if s.file.InPlace && s.existed {
-		f, err := os.CreateTemp("", "zkagent-staged-*") // Its own directory may be read-only for a check.
-		if err != nil {
-			return err
-		}
-		s.copied = f.Name()
-		_, err = f.Write(s.data)
-		return errors.Join(err, f.Close())
+		return nil
 	}
 	name := tempName(s.base, "new")
 	s.temp = name
@@ -314,14 +307,14 @@ func (s *Staged) Changed() bool { return s.changed }
 // Destination returns the path as the settings name it.
 func (s *Staged) Destination() string { return s.file.Destination }
 
-// Path returns the path of the staged file, for a check; the destination when
-// nothing changes.
-func (s *Staged) Path() string {
+// Path returns the path of the staged file, for a check: that of [Tx.Materialize] in dir for
+// one that is written in place, and the destination when nothing changes.
+func (s *Staged) Path(dir string) string {
 	switch {
-	case s.copied != "":
-		return s.copied
-	case s.temp != "" && !s.swapped:
-		return s.dir.join(s.temp)
+	case s.Beside() != "":
+		return s.Beside()
+	case s.changed && s.inPlace():
+		return filepath.Join(dir, s.file.Destination)
 	}
 	return s.dir.join(s.base)
 }

@@ -151,10 +151,6 @@ func (s *Staged) close() {
 		return
 	}
 	s.closed = true
-	if s.copied != "" {
-		_ = os.Remove(s.copied)
-		s.copied = ""
-	}
 	if s.undo != nil && s.undo != s.dir {
 		s.undo.close()
 	}
