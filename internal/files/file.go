@@ -221,7 +221,7 @@ func (s *Staged) prepare(dry bool) error {
 	name := tempName(s.base, "new")
 	s.temp = name
 	s.made, err = s.dir.create(name, s.data, s.attr, false)
-	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path == name {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Op == "create" {
 		// The random name would make every try another error.
 		return fmt.Errorf("write a new file into %s as user %d: %w%s", s.dir.path, os.Geteuid(), pe.Err, s.inPlaceHint())
 	}

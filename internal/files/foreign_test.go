@@ -374,6 +374,17 @@ func TestBackup_HardLinkElsewhere(t *testing.T) {
 	}
 }
 
+// The error of one of the agent's own files has its whole path, and no name of one try.
+func TestSave_ErrorNamesThePlace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "note.json")
+	if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := files.Save(path, nil); err == nil || !strings.Contains(err.Error(), " "+path+": ") || strings.Contains(err.Error(), "zkagent-new") {
+		t.Error(err)
+	}
+}
+
 // ReadNamed opens nothing but regular files: to open a device can start it. Its error says
 // what is there instead.
 func TestReadNamed_OpensNoDevice(t *testing.T) {

@@ -47,12 +47,24 @@ func look[T any](f *FS, op, path string, fn func() (T, error)) (T, error) {
 			return none, &fs.PathError{Op: op, Path: path, Err: err}
 		}
 	}
-	return fn()
+	v, err := fn()
+	return v, placed(op, path, err)
+}
+
+// placed puts the whole path into an error of [os.Root], which names the last element.
+func placed(op, path string, err error) error {
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return &fs.PathError{Op: op, Path: path, Err: e.Err}
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(e.Path) {
+		return &fs.PathError{Op: op, Path: path, Err: e.Err}
+	}
+	return err
 }
 
 func (f *FS) do(op, path string, fn func() error) error {
 	if f == nil {
-		return fn()
+		return placed(op, path, fn())
 	}
 	if f.Watch != nil {
 		defer f.Watch(op, path)()
@@ -65,7 +77,7 @@ func (f *FS) do(op, path string, fn func() error) error {
 	if f.After != nil {
 		defer f.After(op, path)
 	}
-	return fn()
+	return placed(op, path, fn())
 }
 
 // directory is an open directory in which files are replaced. Names are
