@@ -22,7 +22,7 @@ import (
 
 // TestWorld runs a group for half an hour to hours: hosts with real registrars, two that
 // follow the group, one of them later than the other, and a ZooKeeper that loses
-// sessions. Programs from a seed strike: all sessions expire, the connections of all are
+// sessions. A follower restarts now and then while it holds. Programs from a seed strike: all sessions expire, the connections of all are
 // cut, services crash, flap, restart, are deployed, go into maintenance or die for good.
 // The invariants, looked at twice a second at each follower:
 //
@@ -69,6 +69,7 @@ type box struct {
 }
 
 type follower struct {
+	addr     string
 	group    *Group
 	agent    *runner
 	rendered *view.Group // of the last file
@@ -210,13 +211,31 @@ func (w *world) setAlive(b *box) {
 }
 
 func (w *world) follow() {
-	c := webGroup()
-	c.Guard.Probe = w.probe
-	g := NewGroup(c)
-	g.prober.dial = w.hosts.dial
-	w.followers = append(w.followers, &follower{group: g, out: map[int]time.Time{}, agent: run(w.t, addrConfig(w.srv, fmt.Sprintf("f%d:2181", len(w.followers))), g)})
+	f := &follower{out: map[int]time.Time{}, addr: fmt.Sprintf("f%d:2181", len(w.followers))}
+	w.begin(f)
+	w.followers = append(w.followers, f)
 	w.note("follower %d starts", len(w.followers))
 	w.pass(10 * time.Second)
+}
+
+// begin starts a process that follows.
+func (w *world) begin(f *follower, before ...*view.Group) {
+	c := webGroup()
+	c.Guard.Probe, c.Before = w.probe, before
+	f.group = NewGroup(c)
+	f.group.prober.dial = w.hosts.dial
+	f.agent = run(w.t, addrConfig(w.srv, f.addr), f.group)
+}
+
+// refollow restarts a follower during a hold, which continues.
+func (w *world) refollow() {
+	f := w.followers[w.rnd.IntN(len(w.followers))]
+	if g := f.agent.group(); g != nil && !g.Holding.IsZero() {
+		w.note("follower at %s restarts", f.addr)
+		f.agent.stop()
+		w.begin(f, g)
+		w.pass(worldSettle)
+	}
 }
 
 // any returns a host that runs.
@@ -260,6 +279,7 @@ func (w *world) cutAllFor(d time.Duration) {
 		w.srv.Partition(b.addr())
 	}
 	w.pass(d)
+	w.refollow()
 	w.mass()
 	gap := time.Duration(w.rnd.IntN(2)) * 300 * time.Millisecond
 	for _, b := range w.boxes {
