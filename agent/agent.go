@@ -26,7 +26,6 @@ import (
 	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/lastgood"
-	"github.com/zkagent/zkagent/internal/leftover"
 	"github.com/zkagent/zkagent/internal/maintenance"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
@@ -59,7 +58,7 @@ type Agent struct {
 
 	sessions *session.Manager
 	sup      *supervisor
-	left     *leftover.Sweeper
+	left     *leftovers
 	loop     *loop
 	engine   *apply.Engine
 	hooks    *hook.Engine
@@ -301,7 +300,7 @@ func (a *Agent) reload(ctx context.Context) error {
 	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles), func() {
 		now := cfg.claims()
 		if slices.ContainsFunc(old.claims(), func(claim string) bool { return !slices.Contains(now, claim) }) {
-			a.left.Add(registered{old, a.log})
+			a.left.add(old)
 		}
 	})
 	a.retainConditions(&cfg) // A unit that has ended may have opened one meanwhile.

@@ -293,7 +293,7 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 			return unitParts{life: p.Run, value: p}
 		}})
 	}
-	leftovers := func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.Run(ctx, s) }
+	leftovers := func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.run(ctx, s) }
 	return append(specs,
 		unitSpec{kind: "agent", name: "leftovers", make: func(any) unitParts { return unitParts{run: leftovers} }},
 		unitSpec{kind: "fleet", name: "status", key: c.ID, make: func(any) unitParts { return a.fleetUnit(c.ID) }})

@@ -29,7 +29,6 @@ var allowed = map[string][]string{
 	"internal/blame":           {"view", "config", "session", "template", "internal/apply", "internal/term"},
 	"internal/renderlog":       {"internal/files", "internal/term", "view"},
 	"internal/program":         {"view", "internal/command", "internal/pace", "internal/proc"},
-	"internal/leftover":        {"session", "recipe", "internal/pace"},
 	"internal/maintenance":     {"registry", "internal/files"},
 	"internal/condition":       {},
 	"internal/command":         {"internal/proc", "template", "view"},
@@ -70,7 +69,7 @@ var allowed = map[string][]string{
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "prom", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/show", "internal/term", "internal/web",
-		"internal/apply", "internal/blame", "internal/leftover", "internal/maintenance", "internal/program", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
+		"internal/apply", "internal/blame", "internal/maintenance", "internal/program", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "fleet", "registry", "examples/quickstart", "internal/apply", "internal/condition", "internal/memzk", "internal/pace", "internal/proc", "internal/settings", "internal/show", "internal/term", "internal/web", "template",
