@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/show"
@@ -75,7 +76,7 @@ echo end $ZKAGENT_FENCE $(date +%%s%%N) %s >> %s/hooks`, c.ID, c.Dir, c.HookSeco
 		Logger:    slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if c.HookSeconds > 0 {
-		cfg.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+		cfg.Elections = []election.Config{{Name: "e", Path: "/elections/e"}}
 		cfg.Hooks = []hook.Config{{
 			Name: "work", Leader: "e", OnChange: []view.Source{{Kind: view.KindConfig, Name: "web"}},
 			Command: script("%s", work), Timeout: time.Hour,

@@ -7,6 +7,7 @@ import (
 	"github.com/zkagent/zkagent/internal/program"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/dns"
@@ -47,7 +48,7 @@ type Config struct {
 	BakeChecks map[string]*registry.CheckConfig
 	Groups     []registry.GroupConfig
 	GroupSets  []registry.GroupConfig
-	Elections  []ElectionConfig
+	Elections  []election.Config // this agent is a candidate
 	Bundles    []apply.Config
 	Hooks      []hook.Config
 	Execs      []program.Config
@@ -72,12 +73,4 @@ type Config struct {
 type LogConfig struct {
 	Level  string // debug, info, warn or error
 	Format string // auto, text or json
-}
-
-// ElectionConfig is an election block: this agent is a candidate.
-type ElectionConfig struct {
-	Name      string
-	Path      string
-	Dialect   string        // curator, curator-selector or kazoo
-	JoinDelay time.Duration // the candidate waits before it joins
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
@@ -95,7 +96,7 @@ func newHostileWorld(t *testing.T, dir string, seed uint64) *hostileWorld {
 			{Name: "versioned", Path: "/versioned", MaxBytes: hostileBytes},
 		},
 		GroupSets: []registry.GroupConfig{{Name: "all", Path: "/sets", OnEmpty: "render", MaxMembers: 20, MaxBytes: hostileBytes, NoDamping: true, Guard: registry.GuardConfig{Off: true}}},
-		Elections: []ElectionConfig{{Name: "e", Path: "/e", Dialect: "curator"}},
+		Elections: []election.Config{{Name: "e", Path: "/e", Dialect: "curator"}},
 	}
 	members := ""
 	for _, f := range hostileFormats {

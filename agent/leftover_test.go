@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -21,7 +22,7 @@ func TestLeftovers_TakenOutWhileZooKeeperIsGone(t *testing.T) {
 	c.ZooKeeper.Timeout = 10 * time.Minute
 	keep, one, two := service("keep", "/keep", "", 80), service("one", "/one", "", 81), service("two", "/two", registry.FormatCurator, 82)
 	c.Services = []registry.ServiceConfig{keep, one, two}
-	c.Elections = []ElectionConfig{{Name: "keep", Path: "/elections/keep"}, {Name: "old", Path: "/elections/old"}}
+	c.Elections = []election.Config{{Name: "keep", Path: "/elections/keep"}, {Name: "old", Path: "/elections/old"}}
 	c.Configs = []config.Config{{Name: "web", Path: "/config/web"}}
 	next := c
 	next.Services, next.Elections, next.Configs = c.Services[:1], c.Elections[:1], nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/files"
@@ -149,7 +150,7 @@ func TestStop_HandOverKeepsTheSession(t *testing.T) {
 	c := b.config()
 	c.OnStop = onStopHandOver
 	c.ZooKeeper.Timeout = 30 * time.Second
-	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	c.Elections = []election.Config{{Name: "e", Path: "/elections/e"}}
 	c.Hooks = []hook.Config{{
 		Name: "h", Leader: "e", OnElected: true, OnDeposed: true,
 		Command: script("echo $ZKAGENT_EVENT >> %s", b.path("log")),

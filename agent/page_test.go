@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
@@ -119,7 +120,7 @@ func TestPage_Locks(t *testing.T) {
 	b.ephemeral("/zkagent/rolling/web/leases/_c_3-lease-0000000000", "third")
 	c := b.config()
 	c.HTTP = &web.HTTPConfig{Listen: "127.0.0.1:0"}
-	c.Elections = []ElectionConfig{{Name: "job", Path: "/elections/job"}}
+	c.Elections = []election.Config{{Name: "job", Path: "/elections/job"}}
 	a := b.start(c)
 	a.ready()
 	eventually(t, "the agent to lead", func() bool { return a.hooks.Term("job") != 0 })

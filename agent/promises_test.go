@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
@@ -65,7 +66,7 @@ func TestReload_LeaderOnlyReloadsAnEditedTemplate(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	c.Elections = []election.Config{{Name: "e", Path: "/elections/e"}}
 	bundle := func(text string) apply.Config {
 		f := b.file("web.conf", text)
 		f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")), Leader: "e"}
@@ -151,7 +152,7 @@ func TestReload_LeaderOnlyRunsEachArgumentList(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"one": "1", "two": "2"})
 	c := b.config()
-	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	c.Elections = []election.Config{{Name: "e", Path: "/elections/e"}}
 	src := source(view.KindConfig, "web")
 	f := b.file("each", "x")
 	f.ForEach = &src
@@ -183,7 +184,7 @@ func TestReload_LeaderOnlyAfterARepair(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+	c.Elections = []election.Config{{Name: "e", Path: "/elections/e"}}
 	f := b.file("web.conf", `{{ key "web/port" }}`)
 	f.Reload = &apply.ReloadConfig{Command: script("cat %s >> %s", b.path("web.conf"), b.path("log")), Leader: "e"}
 	c.Bundles = []apply.Config{f}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
@@ -79,7 +80,7 @@ func TestReconcile_DeletesWhatNoUnitWants(t *testing.T) {
 		service("api", "/services/api", "", 80), service("web", "/services/web", registry.FormatCurator, 81),
 		service("set", "/services/set", registry.FormatServerSet, 82),
 	}
-	c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}, {Name: "k", Path: "/elections/k", Dialect: "kazoo"}}
+	c.Elections = []election.Config{{Name: "e", Path: "/elections/e"}, {Name: "k", Path: "/elections/k", Dialect: "kazoo"}}
 	c.Configs = []config.Config{{Name: "web", Path: "/config/web"}}
 	c.Bundles = []apply.Config{{Name: "nginx", Reload: &apply.ReloadConfig{Rolling: &apply.RollingConfig{Permits: "1"}}}}
 	const guid = "_c_00000000-0000-4000-8000-000000000000-"

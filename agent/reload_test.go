@@ -3,6 +3,7 @@ package agent
 import (
 	"testing"
 
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
 )
 
@@ -12,7 +13,7 @@ func TestReload_LeaderOnlyRunsOnceInTheFleet(t *testing.T) {
 	agent := func(id string) *started {
 		c := b.config()
 		c.ID, c.StateDir = id, b.path("state-"+id)
-		c.Elections = []ElectionConfig{{Name: "e", Path: "/elections/e"}}
+		c.Elections = []election.Config{{Name: "e", Path: "/elections/e"}}
 		f := b.file(id+".conf", `{{ key "web/port" }}`)
 		f.Name = "web"
 		f.Reload = &apply.ReloadConfig{Leader: "e", Command: script("echo $(cat %s) >> %s", b.path(id+".conf"), b.path("log"))}

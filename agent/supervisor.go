@@ -277,8 +277,8 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 		specs = append(specs, unitSpec{kind: string(kindService), name: x.Name, key: x, make: func(old any) unitParts { return a.serviceUnit(x, old) }})
 	}
 	for _, x := range c.Elections {
-		k := electionKey{x, c.ID, observes(c.Hooks, bundles, x.Name)}
-		specs = append(specs, unitSpec{kind: string(kindElection), name: x.Name, key: k, make: func(any) unitParts { return a.electionUnit(k) }})
+		x.ID, x.Observe = c.ID, observes(c.Hooks, bundles, x.Name)
+		specs = append(specs, unitSpec{kind: string(kindElection), name: x.Name, key: x, make: func(any) unitParts { return a.electionUnit(x) }})
 	}
 	for _, b := range c.Bundles {
 		if b.Reload != nil && b.Reload.Rolling != nil {

@@ -12,13 +12,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// electionKey is what a candidate is made of.
-type electionKey struct {
-	ElectionConfig
-	ID      string
-	Observe bool
-}
-
 // observes reports whether anything wants to know who leads while another
 // does: that costs a wake-up of every candidate at each change.
 func observes(hooks []hook.Config, bundles []*bundle, election string) bool {
@@ -27,14 +20,10 @@ func observes(hooks []hook.Config, bundles []*bundle, election string) bool {
 		slices.ContainsFunc(bundles, func(b *bundle) bool { return slices.Contains(b.Sources, source) })
 }
 
-func (a *Agent) electionUnit(k electionKey) unitParts {
-	e := k.ElectionConfig
-	c := election.New(election.Config{
-		Name: e.Name, Path: e.Path, ID: k.ID, Dialect: e.Dialect, Observe: k.Observe, Keep: true,
-		JoinDelay: e.JoinDelay,
-		Logger:    a.log, Metrics: a.metrics.of.election,
-		Lead: func(ctx context.Context, t election.Term) { a.hooks.Lead(ctx, e.Name, e.Path, t) },
-	})
+func (a *Agent) electionUnit(e election.Config) unitParts {
+	e.Keep, e.Logger, e.Metrics = true, a.log, a.metrics.of.election
+	e.Lead = func(ctx context.Context, t election.Term) { a.hooks.Lead(ctx, e.Name, e.Path, t) }
+	c := election.New(e)
 	return unitParts{
 		run: func(ctx context.Context, s *session.Session, up func(view.Update)) error {
 			return c.Run(ctx, s, func(l *view.Leader) {

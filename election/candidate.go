@@ -41,9 +41,9 @@ type Config struct {
 	// Lead is called once in each term. Its context ends with the term, with a
 	// cause. Lead must return within a third of the session timeout after that. If it
 	// returns before the end of the term, the candidate resigns.
-	Lead    func(ctx context.Context, t Term)
-	Logger  *slog.Logger // nil: discard
-	Metrics Metrics      // nil: none
+	Lead    func(ctx context.Context, t Term) `json:"-"`
+	Logger  *slog.Logger                      `json:"-"` // nil: discard
+	Metrics Metrics                           `json:"-"` // nil: none
 }
 
 // Candidate takes part in one election, again and again. Run it once per session.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
@@ -203,7 +204,7 @@ var (
 		return listOf(c.Groups, func(v *registry.GroupConfig) string { return v.Name })
 	}
 	electionNames = func(c *agent.Config) []string {
-		return listOf(c.Elections, func(v *agent.ElectionConfig) string { return v.Name })
+		return listOf(c.Elections, func(v *election.Config) string { return v.Name })
 	}
 	bundleNames = func(c *agent.Config) []string {
 		return listOf(c.Bundles, func(v *apply.Config) string { return v.Name })

@@ -168,7 +168,7 @@ func leadElection(ctx, wait context.Context, g *globals, s *session.Session, pat
 func observeElection(ctx context.Context, console *term.Console, s *session.Session, name, path, dialect string, once bool) error {
 	var last *view.Leader
 	var result error
-	list := followers(&agent.Config{Elections: []agent.ElectionConfig{{Name: name, Path: path, Dialect: dialect}}}, allSources)
+	list := followers(&agent.Config{Elections: []election.Config{{Name: name, Path: path, Dialect: dialect}}}, allSources)
 	err := followSources(ctx, s, list, func(u view.Update) bool {
 		l, _ := u.(*view.Leader)
 		if last != nil && *l == *last {

@@ -81,7 +81,7 @@ var allowed = map[string][]string{
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/files", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "config", "internal/trees", "registry", "template", "internal/command", "internal/files", "internal/proc", "internal/program", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "internal/pace", "session/kerberos",
+		"agent", "view", "session", "config", "internal/trees", "registry", "election", "template", "internal/command", "internal/files", "internal/proc", "internal/program", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "internal/pace", "session/kerberos",
 	},
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/registry"
@@ -202,7 +202,7 @@ func (s *Settings) resolveElections(d *decoder) {
 	paths := map[string]claimed{} // by znode path: the block that uses it
 	for _, b := range d.blocks("election", "name", "An election that this agent takes part in as a candidate.") {
 		path := b.text("path", `is:"znode path" doc:"The znode with the candidates below it."`)
-		c := agent.ElectionConfig{
+		c := election.Config{
 			Name: b.label, Path: path,
 			Dialect:   b.text("dialect,optional", `is:"string" default:"curator" enum:"curator|curator-selector|kazoo" doc:"Whose layout, when others contend on the same path: Curator's LeaderLatch or LeaderSelector, or kazoo's Election."`),
 			JoinDelay: b.duration("join_delay,optional", `is:"duration" default:"0s" max:"1h" doc:"How long the candidate waits before it joins. Set it on a host that should lead only while others are away. A leader is never replaced because another host joins."`),

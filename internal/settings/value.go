@@ -16,56 +16,34 @@ import (
 // without a unit is refused: readers disagree on which one is meant.
 func parseDuration(text string) (time.Duration, error) {
 	text = strings.TrimSpace(text)
-	if text == "0" {
-		return 0, nil
-	}
 	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseFloat(days, 64)
-		if err == nil && !math.IsNaN(n) && math.Abs(n) < 36500 {
+		if n, err := strconv.ParseFloat(days, 64); err == nil && !math.IsNaN(n) && math.Abs(n) < 36500 {
 			return time.Duration(n * 24 * float64(time.Hour)), nil
 		}
-		return 0, fmt.Errorf("%q is not a duration; write it as in \"500ms\", \"10s\", \"5m\", \"2h\" or \"1d\"", text)
-	}
-	d, err := time.ParseDuration(text)
-	if err == nil {
+	} else if d, err := time.ParseDuration(text); err == nil {
 		return d, nil
-	}
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
+	} else if _, err := strconv.ParseFloat(text, 64); err == nil {
 		return 0, fmt.Errorf("%q has no unit; write \"%ss\" for seconds", text, text)
 	}
 	return 0, fmt.Errorf("%q is not a duration; write it as in \"500ms\", \"10s\", \"5m\", \"2h\" or \"1d\"", text)
 }
 
 // sizeUnits are the units of sizes: powers of 1024, with or without the "i".
-var sizeUnits = []struct {
-	suffix string
-	factor int64
-}{
-	{"gib", 1 << 30},
-	{"mib", 1 << 20},
-	{"kib", 1 << 10},
-	{"gb", 1 << 30},
-	{"mb", 1 << 20},
-	{"kb", 1 << 10},
-	{"g", 1 << 30},
-	{"m", 1 << 20},
-	{"k", 1 << 10},
-	{"b", 1},
+var sizeUnits = map[string]int64{
+	"": 1, "b": 1,
+	"k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10,
+	"m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
+	"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30,
 }
 
 // parseSize parses a size in bytes such as "512", "64k", "1MiB".
 func parseSize(text string) (int64, error) {
-	bad := fmt.Errorf("%q is not a size; write it as in \"512kB\", \"1MB\" or \"1MiB\"", text)
-	number, factor := strings.ToLower(strings.TrimSpace(text)), int64(1)
-	for _, u := range sizeUnits {
-		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
-			number, factor = strings.TrimSpace(rest), u.factor
-			break
-		}
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64/factor {
-		return 0, bad
+	trimmed := strings.ToLower(strings.TrimSpace(text))
+	unit := strings.TrimLeft(trimmed, "0123456789")
+	factor, known := sizeUnits[strings.TrimSpace(unit)]
+	n, err := strconv.ParseInt(strings.TrimSuffix(trimmed, unit), 10, 64)
+	if err != nil || !known || n > math.MaxInt64/factor {
+		return 0, fmt.Errorf("%q is not a size; write it as in \"512kB\", \"1MB\" or \"1MiB\"", text)
 	}
 	return n * factor, nil
 }
