@@ -95,8 +95,8 @@ func onTarget(ctx context.Context, g *globals, zk session.Config, t target, fn f
 			if _, kept := fleet.InTrash(ctx, s, t.path); kept == nil {
 				return fail(exitFailed, err, "it was deleted: \"zkagent config restore "+t.name+"\" brings it back")
 			}
-			if _, ok, existsErr := s.Exists(ctx, t.path); existsErr == nil && !ok {
-				return noConfig(ctx, s, t.path)
+			if missing := mustExist(ctx, s, t.path); missing != nil {
+				return missing
 			}
 		}
 		return explain(err, t)

@@ -75,10 +75,9 @@ func keysInUse(ctx context.Context, s *session.Session, t target) (map[string][]
 
 func valuesOf(tree *view.Tree) map[string][]byte {
 	keys := map[string][]byte{}
-	tree.Walk("", func(path string, k view.Key) bool {
+	for path, k := range tree.Keys().All() {
 		keys[path] = k.Value
-		return true
-	})
+	}
 	return keys
 }
 
@@ -152,10 +151,9 @@ func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {
 		Value string `json:"value"`
 	}
 	var list []pair
-	tree.Walk("", func(path string, k view.Key) bool {
+	for path, k := range tree.Keys().All() {
 		list = append(list, pair{path, string(k.Value)})
-		return true
-	})
+	}
 	if console.IsJSON() {
 		return term.PrintList(console, "keys", list)
 	}
@@ -246,11 +244,7 @@ func sideOf(ctx context.Context, s *session.Session, t target, text string, now 
 
 // treeOf returns the tree that keys would be.
 func treeOf(t target, keys map[string][]byte) *view.Tree {
-	values := make(map[string]string, len(keys))
-	for k, v := range keys {
-		values[k] = string(v)
-	}
-	return view.TreeOf(t.name, t.path, values)
+	return view.NewTree(view.Tree{Name: t.name, Path: t.path}, view.KeysOf(keys))
 }
 
 func newConfigHistoryCommand(g *globals) *cobra.Command {

@@ -104,14 +104,11 @@ func (w *withProgram) each(fn func(n int, o translate.Original, dest string)) er
 func (w *withProgram) keys() map[string]string {
 	keys := map[string]string{}
 	for name, at := range w.r.OriginalPaths() {
-		t, ok := w.v.Tree(name)
-		if !ok {
-			continue
+		if t, ok := w.v.Tree(name); ok {
+			for key, k := range t.Keys().All() {
+				keys[path.Join("/", at, key)] = string(k.Value)
+			}
 		}
-		t.Walk("", func(key string, k view.Key) bool {
-			keys[path.Join("/", at, key)] = string(k.Value)
-			return true
-		})
 	}
 	return keys
 }

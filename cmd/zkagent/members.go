@@ -95,7 +95,7 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 		}
 		if len(args) == 1 && strings.HasPrefix(args[0], "/") {
 			if _, ok, err := s.Exists(ctx, args[0]); err != nil || !ok {
-				return cmp.Or(err, noZnode(ctx, s, args[0]))
+				return hintNearby(ctx, s, args[0], cmp.Or(err, session.ErrNoNode))
 			}
 		}
 		v, err := gatherSources(ctx, g, s, view.View{}, list)

@@ -165,7 +165,7 @@ func mustExist(ctx context.Context, s *session.Session, path string) error {
 	if _, ok, err := s.Exists(ctx, path); err != nil || ok {
 		return err
 	}
-	return noConfig(ctx, s, path)
+	return nearby(ctx, s, path, fmt.Errorf("there is no config at %s", path))
 }
 
 // hintNearby adds to the error of a missing znode which znodes exist near it.
@@ -173,16 +173,7 @@ func hintNearby(ctx context.Context, s *session.Session, path string, err error)
 	if !errors.Is(err, session.ErrNoNode) {
 		return err
 	}
-	return noZnode(ctx, s, path)
-}
-
-func noZnode(ctx context.Context, s *session.Session, path string) error {
 	return nearby(ctx, s, path, fmt.Errorf("there is no znode %s", path))
-}
-
-// noConfig returns the error of a missing config.
-func noConfig(ctx context.Context, s *session.Session, path string) error {
-	return nearby(ctx, s, path, fmt.Errorf("there is no config at %s", path))
 }
 
 func nearby(ctx context.Context, s *session.Session, path string, missing error) error {

@@ -103,18 +103,17 @@ func (v *configView) read(ctx context.Context, zk *session.Session, values bool)
 		return err
 	}
 	var names []string
-	tree.Walk("", func(path string, k view.Key) bool {
+	for path, k := range tree.Keys().All() {
 		if len(v.Keys) == keysShown {
 			v.More = tree.Len() - keysShown
-			return false
+			break
 		}
 		row := keyView{Key: path, Size: len(k.Value)}
 		if values {
 			row.Value = fleet.Clip(term.Escape(string(k.Value)), valueShown)
 		}
 		v.Keys, names = append(v.Keys, row), append(names, path)
-		return true
-	})
+	}
 	if len(v.Versions) == 0 {
 		return nil // a config without versions
 	}
