@@ -90,10 +90,10 @@ func (d *doctor) hint(format string, args ...any) {
 	d.list[len(d.list)-1].Hint = fmt.Sprintf(format, args...)
 }
 
-// result adds a finding: fine with the text, or the error at the level.
-func (d *doctor) result(level, check, about string, err error, text string) bool {
+// result adds a finding: fine with the text, or the error at the level, with a hint.
+func (d *doctor) result(level, check, about string, err error, text string, hint ...string) bool {
 	if err != nil {
-		d.add(level, check, about, err.Error())
+		d.add(level, check, about, err.Error(), hint...)
 		return false
 	}
 	d.add(LevelOK, check, about, text)
@@ -251,8 +251,7 @@ func (d *doctor) destination(about string, f files.File) {
 	shared, err := files.Examine(f)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		d.add(LevelFail, "file", about, err.Error())
-		d.hint("mkdir -p %s, for the user of the agent", dir)
+		d.add(LevelFail, "file", about, err.Error(), "mkdir -p "+dir+", for the user of the agent")
 		return
 	case errors.Is(err, files.ErrNotRegular):
 		d.add(LevelFail, "file", about, dest+" is "+err.Error(), "move it away: the agent replaces regular files only")
@@ -272,9 +271,8 @@ func (d *doctor) destination(about string, f files.File) {
 		d.hint("give the directory to root and mode 0755, or run the agent as the user who owns it")
 		return
 	}
-	if !d.result(LevelFail, "file", about, writable(dir), "can be written") {
-		d.hint("the directory must be writable for uid %d; under systemd, ReadWritePaths must name it, too", os.Geteuid())
-	}
+	hint := fmt.Sprintf("the directory must be writable for uid %d; under systemd, ReadWritePaths must name it, too", os.Geteuid())
+	d.result(LevelFail, "file", about, writable(dir), "can be written", hint)
 }
 
 func (d *doctor) commands() {
@@ -330,9 +328,7 @@ func (d *doctor) command(what, about string, c command.Command) {
 		}
 	}
 	path, err := exec.LookPath(args[0])
-	if !d.result(LevelFail, what, about, err, path+" can be executed") {
-		d.hint("is the program installed, and in the agent's PATH?")
-	}
+	d.result(LevelFail, what, about, err, path+" can be executed", "is the program installed, and in the agent's PATH?")
 }
 
 func exists(path string) bool {

@@ -118,8 +118,7 @@ func (d *doctor) sandbox(writable []string) {
 			d.add(LevelOK, "sandbox", dest, "the unit may write there")
 			continue
 		}
-		d.add(LevelFail, "sandbox", dest, "the unit may not write there")
-		d.hint("systemctl edit zkagent, with: [Service] ReadWritePaths=%s", filepath.Dir(dest))
+		d.add(LevelFail, "sandbox", dest, "the unit may not write there", "systemctl edit zkagent, with: [Service] ReadWritePaths="+filepath.Dir(dest))
 	}
 }
 

@@ -214,8 +214,7 @@ func (d *doctor) paths(ctx context.Context, s *session.Session, ids []session.Id
 		case errors.Is(err, session.ErrNoNode):
 			d.add(LevelWarn, "znode", about, "does not exist")
 		case err != nil:
-			d.add(LevelFail, "znode", about, err.Error())
-			d.hint("the ACL or the credentials do not fit; \"zkagent zk acl %s\" shows it", n.path)
+			d.add(LevelFail, "znode", about, err.Error(), "the ACL or the credentials do not fit; \"zkagent zk acl "+n.path+"\" shows it")
 		default:
 			if d.acl(s, about, n, acl, ids) && n.write {
 				d.mayCreate(ctx, s, about, session.JoinPath(n.path, "zkagent-doctor"))
