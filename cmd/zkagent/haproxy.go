@@ -54,15 +54,6 @@ znode of a group.`,
 	return c
 }
 
-// latest puts v into a channel of size 1, in place of a value that nobody has taken.
-func latest[T any](c chan T, v T) {
-	select {
-	case <-c:
-	default:
-	}
-	c <- v
-}
-
 // followHAProxy follows the group, over sessions, and applies its members.
 func followHAProxy(ctx context.Context, g *globals, name string, backend haproxy.Backend, once bool) error {
 	zk, conf, err := g.zkConfig()
@@ -91,9 +82,14 @@ func followHAProxy(ctx context.Context, g *globals, name string, backend haproxy
 				return err
 			}
 			return members.Run(ctx, s, func(grp *view.Group) {
-				if !grp.Missing { // without the group's znode its members are unknown
-					latest(lists, grp.Members)
+				if grp.Missing { // without the group's znode its members are unknown
+					return
 				}
+				select {
+				case <-lists: // those that nobody has taken
+				default:
+				}
+				lists <- grp.Members
 			})
 		}))
 	})

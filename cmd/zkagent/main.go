@@ -29,12 +29,9 @@ import (
 // version is set at link time.
 var version string
 
-func main() { os.Exit(mainCode()) }
-
-// mainCode is main with an exit code, for the tests that run this program.
-func mainCode() int {
+func main() {
 	proc.GuardMain()
-	return run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run runs one command line to its end and returns the exit code.

@@ -89,10 +89,6 @@ type capped struct {
 	open map[*cappedConn]time.Time // when it came, or got its last answer
 }
 
-func newCapped(l net.Listener, most int) *capped {
-	return &capped{Listener: l, most: most, open: map[*cappedConn]time.Time{}}
-}
-
 // Accept returns the next connection.
 func (c *capped) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()

@@ -106,7 +106,7 @@ func (s *Server) Run(ctx context.Context) error {
 	servers := []*dns.Server{
 		{PacketConn: packets, Handler: handler, UDPSize: dns.MaxMsgSize, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout},
 		{
-			Listener: newCapped(conns, maxTCP), Handler: handler, MaxTCPQueries: maxTCPAsked, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
+			Listener: &capped{Listener: conns, most: maxTCP, open: map[*cappedConn]time.Time{}}, Handler: handler, MaxTCPQueries: maxTCPAsked, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
 			IdleTimeout: func() time.Duration { return tcpIdle },
 		},
 	}
