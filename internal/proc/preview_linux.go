@@ -345,11 +345,14 @@ func (f *PreviewFile) Put(root *os.Root, user bool) error {
 	return errors.Join(err, w.Close())
 }
 
-// maxCopied bounds the files of a directory that is copied.
-const maxCopied = 20_000
+// Bounds of a directory that is copied: its files, and their bytes.
+const (
+	maxCopied      = 20_000
+	maxCopiedBytes = 256 << 20
+)
 
 // CopyDir copies what this process can read of a directory, for a user without owners. It
-// bounds the number of files.
+// bounds the files and their bytes: others may write there.
 func CopyDir(from, to string, user bool) error {
 	src, err := os.OpenRoot(from)
 	if err != nil {
@@ -361,7 +364,7 @@ func CopyDir(from, to string, user bool) error {
 		return err
 	}
 	defer func() { _ = dst.Close() }()
-	n := 0
+	n, left := 0, int64(maxCopiedBytes)
 	return fs.WalkDir(src.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if n++; n > maxCopied {
 			return fmt.Errorf("it has more than %d files", maxCopied)
@@ -372,40 +375,54 @@ func CopyDir(from, to string, user bool) error {
 		if err != nil || name == "." {
 			return err
 		}
-		return copyEntry(src, dst, name, e, user)
+		size, err := copyEntry(src, dst, name, e, left, user)
+		left -= size
+		return err
 	})
 }
 
-// copyEntry copies one file, link or directory. What the user cannot read is not there.
-func copyEntry(src, dst *os.Root, name string, e fs.DirEntry, user bool) error {
-	info, err := e.Info()
-	if err != nil {
-		return err
-	}
+// copyEntry copies one file, link or directory, and returns the bytes of a file. What the
+// user cannot read is not there.
+func copyEntry(src, dst *os.Root, name string, e fs.DirEntry, left int64, user bool) (int64, error) {
 	switch {
 	case e.IsDir():
-		return dst.Mkdir(name, info.Mode().Perm()|0o700)
-	case info.Mode()&fs.ModeSymlink != 0:
+		info, err := e.Info()
+		if err != nil {
+			return 0, err
+		}
+		return 0, dst.Mkdir(name, info.Mode().Perm()|0o700)
+	case e.Type()&fs.ModeSymlink != 0:
 		target, err := src.Readlink(name)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		return dst.Symlink(target, name)
-	case !info.Mode().IsRegular():
-		return nil
+		return 0, dst.Symlink(target, name)
+	case !e.Type().IsRegular():
+		return 0, nil
 	}
-	data, err := src.ReadFile(name)
+	file, err := src.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	f := PreviewFile{Path: name, Data: data, Mode: info.Mode().Perm(), UID: -1, GID: -1}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0, err
+	}
+	if info.Size() > left {
+		return 0, fmt.Errorf("it has more than %d bytes, with %s", maxCopiedBytes, name)
+	}
+	f := PreviewFile{Path: name, Mode: info.Mode().Perm(), UID: -1, GID: -1}
+	if f.Data, err = io.ReadAll(io.LimitReader(file, left)); err != nil {
+		return 0, err
+	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		f.UID, f.GID = int(st.Uid), int(st.Gid)
 	}
-	return f.Put(dst, user)
+	return int64(len(f.Data)), f.Put(dst, user)
 }
 
 // mountPoints lists what is mounted, parents first.

@@ -340,3 +340,23 @@ func BenchmarkPreview(b *testing.B) {
 		}
 	}
 }
+
+// A directory that is copied may have a file of any size that somebody else put there.
+func TestCopyDir_Bounded(t *testing.T) {
+	for _, name := range []string{"sparse", "small"} {
+		from, to := t.TempDir(), t.TempDir()
+		path := filepath.Join(from, "x")
+		err := errors.Join(os.WriteFile(path, []byte("text"), 0o600), syscall.Mkfifo(filepath.Join(from, "pipe"), 0o600), os.Symlink("x", filepath.Join(from, "link")))
+		if name == "sparse" {
+			err = errors.Join(err, os.Truncate(path, 1<<40))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = CopyDir(from, to, true)
+		data, _ := os.ReadFile(filepath.Join(to, "link"))
+		if small := name == "small"; small != (err == nil) || small != (string(data) == "text") {
+			t.Errorf("%s: %v, %q", name, err, data)
+		}
+	}
+}
