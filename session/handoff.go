@@ -83,7 +83,7 @@ func openState(dir string, h host) (*stateStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, stateLock), os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the state directory is a setting
+	f, err := os.OpenFile(filepath.Join(dir, stateLock), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600) //nolint:gosec // the state directory is a setting
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}

@@ -337,3 +337,17 @@ func TestManager_CloseOfASessionStartsAnother(t *testing.T) {
 		}
 	})
 }
+
+// The lock file is made in the state directory, and nowhere else by a link.
+func TestOpenState_FollowsNoLink(t *testing.T) {
+	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	if err := os.Symlink(other, filepath.Join(dir, stateLock)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openState(dir, thisHost()); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Lstat(other); err == nil {
+		t.Error("the file was made")
+	}
+}
