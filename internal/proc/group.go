@@ -109,8 +109,14 @@ func lock(path string, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(f.Fd()), how)
+	var st unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &st)
+	if uid := int(st.Uid); err == nil && uid != 0 && uid != os.Geteuid() {
+		err = fmt.Errorf("it belongs to user %d, who could hold the lock forever", uid)
+	} else if err == nil {
+		for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+			err = unix.Flock(int(f.Fd()), how)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())

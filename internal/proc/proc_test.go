@@ -313,3 +313,19 @@ func pause(d time.Duration) {
 	defer timer.Stop()
 	<-timer.C
 }
+
+// A lock file of another user is not waited for: he could hold it.
+func TestLock_OfAnotherUser(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	held, err := Lock(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	if err := os.Chown(path, 1234, -1); err != nil {
+		t.Skip("only root gives a file away:", err)
+	}
+	if _, err := Lock(t.Context(), path, func() { t.Fatal("waits") }); err == nil || !strings.Contains(err.Error(), "user 1234") {
+		t.Errorf("got %v", err)
+	}
+}
