@@ -70,7 +70,7 @@ type Engine struct {
 	pending  pendingReloads
 	attempts attempts
 	halts    files.Map[Halt] // failures for which the other hosts are not halted yet
-	lock     *swapLock
+	lock     swapLock
 
 	mu         sync.Mutex                 // mu guards what follows.
 	recovered  map[string]files.Recovered // changes of a previous process, by bundle, for its first apply
@@ -93,7 +93,7 @@ func New(o Options) *Engine {
 	if o.Previews == nil {
 		o.Previews = PreviewOf
 	}
-	e := &Engine{Options: o, lock: newSwapLock(o.StateDir), recovered: map[string]files.Recovered{}, recovering: map[string]chan struct{}{}}
+	e := &Engine{Options: o, recovered: map[string]files.Recovered{}, recovering: map[string]chan struct{}{}}
 	e.pending.Map = openMap[pendingReload](&o, "pending_reloads.json", "which reloads are pending: a program may use old files until its next reload")
 	e.attempts.Map = openMap[attempt](&o, "attempts.json", "which reloads have ended their agent")
 	e.attempts.countDeaths()

@@ -207,7 +207,7 @@ func TestReloads_TermEndsWhileItWaits(t *testing.T) {
 
 func TestSwapLock_KeepsReloadAndSwapApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &swapLock{slots: map[string]chan struct{}{}}
+		l := &swapLock{}
 		free, err := l.acquire(t.Context(), "q", true)
 		if err != nil {
 			t.Fatal(err)
