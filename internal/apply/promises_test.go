@@ -419,6 +419,37 @@ func TestRun_ForEachKeysWithoutAFile(t *testing.T) {
 	}
 }
 
+// TestRun_ForEachObstacleOfAGoneKey: what somebody else put in place of a file that is no
+// longer wanted stays, and the files of the other keys follow their data.
+func TestRun_ForEachObstacleOfAGoneKey(t *testing.T) {
+	t.Parallel()
+	web := view.Source{Kind: view.KindConfig, Name: "web"}
+	for name, put := range map[string]func(path string) error{
+		"directory":   func(path string) error { return os.Mkdir(path, 0o700) },
+		"link":        func(path string) error { return os.Symlink("/etc/hostname", path) },
+		"circle":      func(path string) error { return os.Symlink(path, path) },
+		"sparse file": func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) },
+	} {
+		b, _ := newPlayBed(t)
+		x := b.bundle(Config{Name: "each", ForEach: &web, Templates: []FileConfig{{
+			Name: "each", Contents: "{{ .Value }}", Destination: func(e *template.Each) (string, error) { return b.path("f-" + e.Key), nil },
+		}}})
+		b.keys(map[string]string{"good": "1", "gone": "1"})
+		b.good(x)
+		if err := errors.Join(os.Remove(b.path("f-gone")), put(b.path("f-gone"))); err != nil {
+			t.Fatal(err)
+		}
+		b.keys(map[string]string{"good": "2"})
+		if r := b.apply(x); r.Err != nil {
+			t.Errorf("%s: %v", name, r.Err)
+		}
+		b.is("f-good", "2")
+		if list, _ := b.Events.Since(0); len(list) != 1 || list[0].Kind != "file-kept" || !exists(b.path("f-gone")) && name == "directory" {
+			t.Errorf("%s: the events are %+v", name, list)
+		}
+	}
+}
+
 // TestRun_OneFailureLeavesNoMixture: a view changes two templates of a bundle,
 // and one of them fails. The next view changes only that one: both files are of
 // the new version.

@@ -24,7 +24,10 @@ const (
 // maxLinks is how many links one path may lead through.
 const maxLinks = 40
 
-var errCircle = errors.New("destination is a circle of symbolic links")
+var (
+	errCircle = errors.New("destination is a circle of symbolic links")
+	errLink   = errors.New("a symbolic link")
+)
 
 // defaultMode is the mode of a file that did not exist and has none set.
 const defaultMode = 0o644
@@ -122,7 +125,7 @@ func locate(f File) (*directory, string, error) {
 			return nil, "", err
 		}
 		if f.Symlink == SymlinkRefuse {
-			return nil, "", fmt.Errorf("destination is a symbolic link to %s (symlink = %q)", link, SymlinkRefuse)
+			return nil, "", fmt.Errorf("destination is %w to %s (symlink = %q)", errLink, link, SymlinkRefuse)
 		}
 		if dir.shared && f.Symlink != SymlinkFollow {
 			return nil, "", linkError(dir.join(base), link)
@@ -136,8 +139,8 @@ func locate(f File) (*directory, string, error) {
 }
 
 func linkError(path, link string) error {
-	return fmt.Errorf("%s is a symbolic link to %s in a directory that another user can write: "+
-		"name the real directory, or set symlink = %q", path, link, SymlinkFollow)
+	return fmt.Errorf("%s is %w to %s in a directory that another user can write: "+
+		"name the real directory, or set symlink = %q", path, errLink, link, SymlinkFollow)
 }
 
 // recognize takes the present bytes from the record of what was written, if the

@@ -147,6 +147,9 @@ func (tx *Tx) Remove(f File, digest string) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil // The directory is gone, too.
 	}
+	if slices.ContainsFunc([]error{ErrNotRegular, ErrTooLarge, errLink, errCircle}, func(e error) bool { return errors.Is(err, e) }) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
 	}
