@@ -450,6 +450,36 @@ func TestRun_ForEachObstacleOfAGoneKey(t *testing.T) {
 	}
 }
 
+// TestRun_ForEachElementIsWhole: one file of an element cannot be there, so the element has
+// none of its files, until the obstacle has gone.
+func TestRun_ForEachElementIsWhole(t *testing.T) {
+	t.Parallel()
+	b, _ := newPlayBed(t)
+	web := view.Source{Kind: view.KindConfig, Name: "web"}
+	c := Config{Name: "each", ForEach: &web}
+	for _, name := range []string{"one", "two"} {
+		c.Templates = append(c.Templates, FileConfig{
+			Name: name, Contents: "{{ .Value }}", Destination: func(e *template.Each) (string, error) { return b.path(e.Key + "-" + name), nil },
+		})
+	}
+	x := b.bundle(c)
+	if err := os.Mkdir(b.path("new-two"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.keys(map[string]string{"good": "1", "new": "1"})
+	b.good(x)
+	if b.is("good-two", "1"); exists(b.path("new-one")) {
+		t.Error("half of an element")
+	}
+	if err := os.Remove(b.path("new-two")); err != nil {
+		t.Fatal(err)
+	}
+	b.keys(map[string]string{"good": "2", "new": "1"})
+	b.good(x)
+	b.is("new-one", "1")
+	b.is("new-two", "1")
+}
+
 // TestRun_OneFailureLeavesNoMixture: a view changes two templates of a bundle,
 // and one of them fails. The next view changes only that one: both files are of
 // the new version.

@@ -214,6 +214,7 @@ func (t *applying) stage() error {
 			staged = append(staged, o)
 		}
 	}
+	list, staged = t.whole(list, staged)
 	if len(t.taken) == len(t.outputs) && unreachable != nil {
 		return fail(stageStage, time.Second, unreachable)
 	}
@@ -231,6 +232,25 @@ func (t *applying) stage() error {
 		}
 	}
 	return nil
+}
+
+// whole leaves out the other files of an element that has one that must not be taken: the
+// files of an element change together or not at all.
+func (t *applying) whole(list []files.Content, staged []*output) ([]files.Content, []*output) {
+	left := map[string]bool{} // by key
+	for _, o := range t.outputs {
+		left[o.eachKey()] = left[o.eachKey()] || t.taken[o.Destination] != ""
+	}
+	var l []files.Content
+	var s []*output
+	for i, o := range staged {
+		if left[o.eachKey()] {
+			t.taken[o.Destination] = "another file of its key cannot be there"
+			continue
+		}
+		l, s = append(l, list[i]), append(s, o)
+	}
+	return l, s
 }
 
 // reach makes the directories of a file, if the settings ask for that, and returns why the
