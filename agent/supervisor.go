@@ -85,7 +85,9 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec, moved func()) 
 			delete(want, id)
 			continue
 		}
-		s.remove(id)
+		s.mu.Lock()
+		delete(s.units, id)
+		s.mu.Unlock()
 		if ok && u.parts.joined != nil {
 			previous[id], moving[id] = u.parts.value, u
 			continue
@@ -135,12 +137,6 @@ func (s *supervisor) start(ctx context.Context, spec unitSpec, previous any) {
 	if u.parts.life != nil {
 		u.wg.Go(func() { u.parts.life(ctx) })
 	}
-}
-
-func (s *supervisor) remove(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.units, id)
 }
 
 // kind names the units of one kind, whose values are of type T.

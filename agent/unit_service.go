@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/condition"
-	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/registry"
@@ -28,7 +28,7 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	c.Logger, c.Metrics, c.Run = a.log, a.metrics.of.registry, a.checkRun
 	c.Changed = func() { pace.Notify(a.wake.services) }
 	if a.first.StateDir != "" && c.StateFile == "" {
-		c.StateFile = files.StateFile(a.first.StateDir, "maintenance", c.Name)
+		c.StateFile = filepath.Join(a.first.StateDir, "maintenance-"+c.Name+".json")
 	}
 	r := registry.NewRegistrar(c)
 	if previous, ok := old.(*registry.Registrar); ok {

@@ -135,7 +135,6 @@ func (h *host) adapt(c *agent.Config) error {
 		h.asOneOfSeveral(c)
 	}
 	for i := range c.Services {
-		c.Services[i].StateFile = ""
 		if err := h.standIn(&c.Services[i]); err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"maps"
-	"path/filepath"
 	"slices"
 
 	"github.com/zkagent/zkagent/registry"
@@ -47,9 +46,6 @@ func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 	c.OnCritical = b.text("on_critical,optional", `is:"string" default:"remove" enum:"remove|status" doc:"The reaction when its checks have failed: remove the member, or keep it with the status down."`)
 	c.Drain = b.duration("drain,optional", `is:"duration" default:"0s" max:"1h" doc:"How long it is shown as draining before it leaves."`)
 	c.WarmUp = b.duration("warm_up,optional", `is:"duration" default:"0s" max:"1h" doc:"How long its weight takes to climb to weight after it has become healthy."`)
-	if s.Config.StateDir != "" {
-		c.StateFile = filepath.Join(s.Config.StateDir, "maintenance-"+c.Name+".json")
-	}
 	s.onlyWith(b, "template", c.Format, "template")
 	s.onlyWith(b, "sequential", c.Format, "template")
 	s.onlyWith(b, "haproxy_server_options", c.Format, "nerve")
