@@ -203,7 +203,6 @@ func (a *Agent) shutdown(mode stopMode, endHooks, endLoop, endSession func()) {
 		a.within(stopStepGrace, "session", endSession)
 	}
 	a.within(stopStepGrace, "applies", endLoop)
-	a.within(stopStepGrace, "last known good view", a.saved.flush)
 }
 
 // within runs a step of the stop, and does not wait for it longer than the limit.

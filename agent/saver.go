@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +28,6 @@ type lastGoodSaver struct {
 	a    *Agent
 	wake chan struct{} // size 1: something was published
 
-	mu   sync.Mutex // mu guards kept.
 	kept *lastgood.Keeper
 
 	ready atomic.Bool // the status line is to be shown
@@ -39,8 +37,10 @@ type lastGoodSaver struct {
 // run saves after changes, not more often than saveEvery. Saving takes a twentieth of
 // the time at most, unless one save takes more than a twentieth of saveAtMost. The first
 // view is saved at once, and each later one late: a version changes the views of all
-// agents of a host together, and their files come before what they save.
+// agents of a host together, and their files come before what they save. The last one is
+// saved when ctx ends.
 func (s *lastGoodSaver) run(ctx context.Context) {
+	defer s.flush()
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,7 +49,7 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		}
 		s.announce()
 		woken := time.Now()
-		if s.any() && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
+		if len(s.kept.Kept().Sources()) > 0 && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
 			return
 		}
 		select {
@@ -64,12 +64,6 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 			return
 		}
 	}
-}
-
-func (s *lastGoodSaver) any() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.kept.Kept().Sources()) > 0
 }
 
 // announce shows a new status line.
@@ -95,8 +89,6 @@ func (s *lastGoodSaver) flush() {
 			return
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if sameSources(s.kept.Kept(), snap.view) {
 		return
 	}

@@ -65,12 +65,9 @@ type Env struct {
 
 // Over returns the variables of e with those of base below them.
 func (e Env) Over(base Env) Env {
-	set := maps.Clone(base.Set)
-	if set == nil {
-		set = e.Set
-	} else {
-		maps.Copy(set, e.Set)
-	}
+	set := map[string]string{}
+	maps.Copy(set, base.Set)
+	maps.Copy(set, e.Set)
 	return Env{set, slices.Concat(base.Pass, e.Pass)}
 }
 
