@@ -126,13 +126,7 @@ func mostConnections(settings int) int {
 func (s *Server) mostStreams() int64 { return int64(s.mostHTTP() * 3 / 4) }
 
 // mostHTTP is the bound of the HTTP listener.
-func (s *Server) mostHTTP() int {
-	c := s.Source.HTTP()
-	if c == nil {
-		return mostConnections(0)
-	}
-	return mostConnections(c.MaxConnections)
-}
+func (s *Server) mostHTTP() int { return mostConnections(s.settings().MaxConnections) }
 
 // maxSocketPath is how long the path of a unix socket may be.
 const maxSocketPath = 107

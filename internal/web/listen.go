@@ -110,10 +110,7 @@ func (p *pageServer) run(ctx context.Context) {
 }
 
 func (p *pageServer) apply(ctx context.Context) bool {
-	want := ""
-	if c := p.s.Source.HTTP(); c != nil {
-		want = c.Listen
-	}
+	want := p.s.settings().Listen
 	if want != p.listen {
 		if err := p.open(ctx, want); err != nil {
 			p.s.Conditions.Retain(condition.HTTPNotListening, func(subject string) bool { return subject == want })
@@ -221,7 +218,7 @@ func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 		h.Set("X-Frame-Options", "DENY")
 		host := hostOf(r.Host)
 		named := func(name string) bool { return strings.EqualFold(name, host) }
-		if c := s.Source.HTTP(); !slices.Contains(own, host) && (c == nil || !slices.ContainsFunc(c.Hosts, named)) {
+		if !slices.Contains(own, host) && !slices.ContainsFunc(s.settings().Hosts, named) {
 			http.Error(w, "this name is not one of the agent's; add it to http.hosts", http.StatusForbidden)
 			return
 		}

@@ -24,10 +24,7 @@ type reader struct {
 }
 
 // public is for the HTTP listener.
-func (s *Server) public() reader {
-	c := s.Source.HTTP()
-	return reader{s, c != nil && c.ShowOutput}
-}
+func (s *Server) public() reader { return reader{s, s.settings().ShowOutput} }
 
 func (r reader) status() show.Status {
 	st := r.s.Source.Status()

@@ -10,6 +10,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -120,6 +121,9 @@ func New(c Config) *Server {
 
 // Changed says that the http block in use may be another.
 func (s *Server) Changed() { pace.Notify(s.relisten) }
+
+// settings is the http block in use; empty without one.
+func (s *Server) settings() HTTPConfig { return *cmp.Or(s.Source.HTTP(), &HTTPConfig{}) }
 
 // Addr is the address of the HTTP listener, or "" without one.
 func (s *Server) Addr() string {
