@@ -71,21 +71,21 @@ func onConfig(g *globals, fn configFunc) func(*cobra.Command, []string) error {
 }
 
 func withConfig(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, target) error) error {
-	zk, t, err := g.target(name)
+	zk, _, t, err := g.target(name)
 	if err != nil {
 		return err
 	}
 	return onTarget(ctx, g, zk, t, fn)
 }
 
-// target returns the config of that name, and how to reach ZooKeeper.
-func (g *globals) target(name string) (session.Config, target, error) {
+// target is zkConfig with the config of that name.
+func (g *globals) target(name string) (session.Config, *agent.Config, target, error) {
 	zk, conf, err := g.zkConfig()
 	if err != nil {
-		return zk, target{}, err
+		return zk, conf, target{}, err
 	}
 	t, err := targetOf(conf, name)
-	return zk, t, err
+	return zk, conf, t, err
 }
 
 func onTarget(ctx context.Context, g *globals, zk session.Config, t target, fn func(context.Context, *session.Session, target) error) error {
@@ -176,7 +176,7 @@ func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (fleet.Pub
 
 // run runs fn with the config of the name and what the flags say about its publisher.
 func (p *publishFlags) run(g *globals, c *cobra.Command, name string, fn func(context.Context, *session.Session, target, fleet.PublishConfig) error) error {
-	zk, t, err := g.target(name)
+	zk, _, t, err := g.target(name)
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func printPlan(g *globals, p *planned, t target) error {
 	if err != nil {
 		return err
 	}
-	strategy := how.For(size)
+	strategy, refused := how.For(size), p.refused(t)
 	diff := config.Unified(p.Changes, p.from(), p.next())
 	if g.IsJSON() {
 		data := planJSON{Plan: p.Plan, Diff: diff, Command: p.command(g, t), Fleet: p.fleet}
@@ -156,7 +156,6 @@ func printPlan(g *globals, p *planned, t target) error {
 		if p.roll.rollout {
 			data.Strategy = strategyJSON(strategy)
 		}
-		refused := p.refused(t)
 		if refused != nil {
 			data.Refused = refused.Error()
 		}
@@ -173,8 +172,8 @@ func printPlan(g *globals, p *planned, t target) error {
 	}
 	warnPlan(&g.Console, p, t, size)
 	switch {
-	case p.refused(t) != nil:
-		return p.refused(t)
+	case refused != nil:
+		return refused
 	case len(p.Changes) == 0 && p.From > 0:
 		g.Say("nothing would change")
 		return nil

@@ -163,26 +163,16 @@ func newConfigExportCommand(g *globals) *cobra.Command {
 		Use: "export NAME|PATH [DIR]", Short: "Write a config into a new directory, or as a tar archive to standard output", Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if saved {
-				_, conf, err := g.zkConfig()
-				if err != nil {
-					return err
-				}
-				t, err := targetOf(conf, args[0])
+				_, conf, t, err := g.target(args[0])
 				if err != nil {
 					return err
 				}
 				tree, _, err := savedTree(conf, t)
-				if err != nil {
-					return err
-				}
-				return exportTree(g, t, tree, args[1:])
+				return exportTree(g, t, args[1:], tree, err)
 			}
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				tree, err := readTree(ctx, s, t, int64(version))
-				if err != nil {
-					return err
-				}
-				return exportTree(g, t, tree, args[1:])
+				return exportTree(g, t, args[1:], tree, err)
 			})
 		},
 	}
@@ -193,18 +183,19 @@ func newConfigExportCommand(g *globals) *cobra.Command {
 }
 
 // exportTree writes into the directory that is named, or to standard output.
-func exportTree(g *globals, t target, tree *view.Tree, dir []string) error {
-	if len(dir) == 1 {
-		err := config.WriteDir(dir[0], tree)
-		if err == nil {
-			g.Say("%s: wrote %s of %s into %s", t.name, term.Count(tree.Len(), "key"), generation(tree.Layout, tree.Generation), dir[0])
-		}
+func exportTree(g *globals, t target, dir []string, tree *view.Tree, err error) error {
+	switch {
+	case err != nil:
 		return err
-	}
-	if term.IsTerminal(g.Out) {
+	case len(dir) == 0 && term.IsTerminal(g.Out):
 		return usagef("an archive is not written to a terminal; name a directory, or redirect")
+	case len(dir) == 0:
+		return config.WriteTar(g.Out, tree)
 	}
-	return config.WriteTar(g.Out, tree)
+	if err = config.WriteDir(dir[0], tree); err == nil {
+		g.Say("%s: wrote %s of %s into %s", t.name, term.Count(tree.Len(), "key"), generation(tree.Layout, tree.Generation), dir[0])
+	}
+	return err
 }
 
 func newConfigImportCommand(g *globals) *cobra.Command {
