@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 
@@ -81,13 +82,8 @@ func onTopOf(ctx context.Context, s *session.Session, t target, cfg *fleet.Publi
 		return err
 	}
 	cfg.Keys = keys
-	if cfg.Check == nil {
-		generation := int64(0)
-		if tree != nil {
-			generation = tree.Generation
-		}
-		cfg.Check = &generation
-	}
+	base := cmp.Or(tree, &view.Tree{}) // generation 0: nothing is published
+	cfg.Check = cmp.Or(cfg.Check, &base.Generation)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,10 +41,7 @@ func txnCommand(g *globals, use, short string, fn func(*recipe.Txn, context.Cont
 		RunE: func(c *cobra.Command, args []string) error {
 			return withTxn(c.Context(), g, args[0], func(ctx context.Context, x *recipe.Txn) error {
 				d, err := fn(x, ctx)
-				if err != nil {
-					return err
-				}
-				return printDecision(&g.Console, d)
+				return printDecision(&g.Console, d, err)
 			})
 		},
 	}
@@ -70,12 +68,12 @@ func withTxn(ctx context.Context, g *globals, name string, fn func(context.Conte
 }
 
 // printDecision prints the decision; abort ends with 1.
-func printDecision(console *term.Console, d recipe.Decision) error {
-	word := string(d)
-	if d == recipe.Undecided {
-		word = "undecided"
+func printDecision(console *term.Console, d recipe.Decision, err error) error {
+	word := string(cmp.Or(d, "undecided"))
+	if err == nil {
+		err = console.PrintResult("decision", word, "%s\n", word)
 	}
-	if err := console.PrintResult("decision", word, "%s\n", word); err != nil || d == recipe.Commit {
+	if err != nil || d == recipe.Commit {
 		return err
 	}
 	return codeError(exitFailed)
@@ -104,10 +102,7 @@ after a commit, and its exit code is that of zkagent; abort exits with 1.`,
 					return err
 				}
 				d, err := x.Coordinate(ctx)
-				if err != nil {
-					return err
-				}
-				if err := printDecision(&g.Console, d); err != nil || len(command) == 0 {
+				if err = printDecision(&g.Console, d, err); err != nil || len(command) == 0 {
 					return err
 				}
 				return runFree(c.Context(), g, command)
@@ -145,7 +140,7 @@ have the standard input and output of zkagent, and the terminal.`,
 						return err
 					}
 				}
-				return printDecision(&g.Console, d)
+				return printDecision(&g.Console, d, nil)
 			})
 		},
 	}

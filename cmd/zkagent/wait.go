@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -255,9 +256,6 @@ func contenderData(describe string) []byte {
 
 // whoAmI returns the data of our znodes, for people who look at them.
 func whoAmI() []byte {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return []byte(host)
+	host, _ := os.Hostname()
+	return []byte(cmp.Or(host, "unknown"))
 }

@@ -40,10 +40,7 @@ func zkReading(g *globals, use, short string, run func(context.Context, *term.Co
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			path := "/"
-			if len(args) == 1 {
-				path = args[0]
-			}
+			path := append(args, "/")[0]
 			if err := session.ValidatePath(path); err != nil {
 				return fail(exitUsage, err)
 			}

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -116,10 +117,7 @@ func (a *answers) members(ctx context.Context, z *zone, port string) {
 // address record beside it. If the member's host is a name, the target is that
 // name, because a target must not be an alias (RFC 2782).
 func (a *answers) srv(m *member, port int, suffix string) {
-	target := m.label + suffix
-	if m.host != "" {
-		target = m.host
-	}
+	target := cmp.Or(m.host, m.label+suffix)
 	a.add(&dns.SRV{
 		Hdr: a.typed(a.q.Name, dns.TypeSRV), Priority: 1, Weight: uint16(min(max(m.Weight, 0), 65535)),
 		Port: uint16(port), Target: target, //nolint:gosec // a port

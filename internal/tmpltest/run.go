@@ -211,11 +211,7 @@ func (r *testRun) template(c *testCase) (*template.Template, *apply.Config, *app
 		return nil, nil, nil, err
 	}
 	cfg := mine.Template(text)
-	now := r.file.Now
-	if c.Now != "" {
-		now = c.Now
-	}
-	at, err := time.Parse(time.RFC3339, cmp.Or(now, defaultNow))
+	at, err := time.Parse(time.RFC3339, cmp.Or(c.Now, r.file.Now, defaultNow))
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("now: %w", err)
 	}
