@@ -55,10 +55,7 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 		}
 		return target{}, fail(exitUsage, fmt.Errorf("there is no config named %q", name), hint)
 	}
-	if err := session.ValidatePath(name); err != nil {
-		return target{}, fail(exitUsage, err)
-	}
-	return target{name: name, path: strings.TrimSuffix(name, "/")}, nil
+	return target{name: name, path: strings.TrimSuffix(name, "/")}, fail(exitUsage, session.ValidatePath(name))
 }
 
 type configFunc func(ctx context.Context, s *session.Session, t target, args []string) error

@@ -238,10 +238,7 @@ func pathOf(root, name string) (string, error) {
 	if !strings.HasPrefix(name, "/") {
 		path = root + "/" + name
 	}
-	if err := session.ValidatePath(path); err != nil {
-		return "", fail(exitUsage, err)
-	}
-	return path, nil
+	return path, fail(exitUsage, session.ValidatePath(path))
 }
 
 // contenderData returns the data of our znode in a line: host, process and the

@@ -80,12 +80,7 @@ func New(cfg Config, state func() State, metrics *Metrics, log *slog.Logger) (*S
 }
 
 // Addr returns the address of the server; the zero value before it listens.
-func (s *Server) Addr() netip.AddrPort {
-	if a := s.addr.Load(); a != nil {
-		return *a
-	}
-	return netip.AddrPort{}
-}
+func (s *Server) Addr() netip.AddrPort { return *cmp.Or(s.addr.Load(), &netip.AddrPort{}) }
 
 // Run listens and answers until ctx ends. It returns nil then, and the error
 // of a listener that cannot be opened or that broke.

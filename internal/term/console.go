@@ -55,10 +55,7 @@ func (c *Console) write(out io.Writer, p []byte) error {
 // IsTerminal reports whether the stream is a terminal.
 func IsTerminal(stream any) bool {
 	f, ok := File(stream)
-	if !ok {
-		return false
-	}
-	return term.IsTerminal(int(f.Fd()))
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // Width is how many columns a terminal has; 0: unknown.
