@@ -314,6 +314,26 @@ func TestApply_ChecksAndReloadsThatHang(t *testing.T) {
 	b.is("other", "1")
 }
 
+// A directory at the name of a backup fails no change that is in use.
+func TestApply_ObstacleOfABackup(t *testing.T) {
+	b := newApplyBed(t)
+	c := b.file("out", `{{ key "web/v" }}`)
+	c.Templates[0].Backup = 1
+	c.Reload = &ReloadConfig{Command: argv("true")}
+	x := b.bundle(c)
+	b.keys(map[string]string{"v": "1"})
+	b.good(x)
+	if err := os.MkdirAll(filepath.Join(b.path("out.bak"), "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.keys(map[string]string{"v": "2"})
+	b.good(x)
+	b.is("out", "2")
+	if list, _ := b.Events.Since(0); len(list) != 1 || list[0].Kind != "backup-failed" || !strings.Contains(list[0].Text, b.path("out.bak")) {
+		t.Errorf("the events are %+v", list)
+	}
+}
+
 // The check of a file that is written in place reads its new text in the state directory. A
 // killed agent leaves nothing elsewhere: the text may be secret.
 func TestApply_InPlaceIsStagedInTheStateDirectory(t *testing.T) {

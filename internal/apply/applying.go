@@ -123,7 +123,7 @@ func (t *applying) prepare(ctx context.Context) error {
 		return err
 	}
 	t.Conds.Set(condition.NameRefused, "template "+t.name, t.job.Bundle.Config.LeftOut(&t.job.View))
-	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS, Durable: t.checkAt() == atSwapped}
+	cfg := files.TxConfig{Bundle: files.Name(t.name), FS: t.FS, Durable: t.checkAt() == atSwapped, NoBackup: t.noBackup(t.name)}
 	if !t.atomic() {
 		cfg.StateDir = t.journalDir()
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
 )
 
@@ -116,9 +117,18 @@ func (e *Engine) recoverDropped(bundle string) {
 // recoverJournal makes the files of one journal all new or all old. A condition has the
 // error.
 func (e *Engine) recoverJournal(name, bundle string) (files.Recovered, bool, error) {
-	r, found, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), Bundle: bundle, FS: e.FS})
+	r, found, err := files.Recover(files.TxConfig{StateDir: e.journalDir(), Bundle: bundle, FS: e.FS, NoBackup: e.noBackup(name)})
 	e.Conds.Set(condition.RecoverFailed, name, err)
 	return r, found, err
+}
+
+// noBackup tells that the old text of a file is not kept: another user can put a directory
+// at the name of a backup, and the new text is in use.
+func (e *Engine) noBackup(bundle string) func(err error) {
+	return func(err error) {
+		e.Events.Add(event.Event{Kind: "backup-failed", Subject: bundle, Text: err.Error(), Warn: true})
+		e.Log.Warn("cannot keep a backup", "template", bundle, "err", err)
+	}
 }
 
 // recovery waits until the recovery of a bundle has ended.

@@ -52,7 +52,7 @@ var (
 	})
 	DestinationTaken = define(&Kind{
 		Code: "destination-taken", Subject: "file", Failing: true,
-		Meaning: "A key of a `for_each` names a file that exists and that the agent did not write. Or two keys want a file and a directory of the same name.",
+		Meaning: "A key of a `for_each` names a file that exists and that the agent did not write. Or two keys want a file and a directory of the same name, or the directory of the file is not there. The other files of the key wait, too.",
 		Use:     "The file that is there, as it is.",
 		Do:      "Rename a key in ZooKeeper, or move the file away. `adopt = true` in the template takes such files over. Then `zkagent reload`.",
 	})

@@ -22,7 +22,10 @@ type TxConfig struct {
 	Durable bool
 	// DryRun writes nothing: the change can be looked at and discarded, not swapped.
 	DryRun bool
-	FS     *FS // for tests
+	// NoBackup, when set, gets the error of a backup that cannot be kept. The change counts
+	// all the same.
+	NoBackup func(err error)
+	FS       *FS // for tests
 }
 
 var (
@@ -272,7 +275,12 @@ func (tx *Tx) Commit() error {
 	}
 	var errs []error
 	for _, s := range tx.staged {
-		errs = append(errs, s.backup())
+		err := s.backup()
+		if err != nil && tx.cfg.NoBackup != nil {
+			tx.cfg.NoBackup(err)
+			err = nil
+		}
+		errs = append(errs, err)
 	}
 	err := tx.forget()
 	if err != nil {
