@@ -92,10 +92,7 @@ func newConfigFinishCommand(g *globals) *cobra.Command {
 		Use: "finish NAME|PATH", Short: "Mark the keys of an unfinished publish of a flat tree as complete", Args: cobra.ExactArgs(1),
 		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
 			r, err := fleet.Finish(ctx, s, fleet.PublishConfig{Path: t.path, Logger: g.logger()})
-			if err != nil {
-				return err
-			}
-			return printPublished(ctx, &g.Console, s, t, "finished", r, nil)
+			return printPublished(ctx, &g.Console, s, t, "finished", r, err)
 		}),
 	}
 }
