@@ -33,6 +33,7 @@ package zktest
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"testing"
 	"time"
@@ -71,6 +72,11 @@ type Options struct {
 	// Version is the ZooKeeper version that the server imitates: "3.5", "3.8" (the
 	// default) or "3.9", for example.
 	Version string
+	// Users are users of SASL DIGEST-MD5 and their passwords; nil: the server has no SASL.
+	// See session.DigestMD5. A wrong password is refused as a real server does it.
+	Users map[string]string
+	// RequireSASL refuses clients that have not authenticated by SASL.
+	RequireSASL bool
 }
 
 // NewServer starts a server that ends with the test.
@@ -80,7 +86,7 @@ func NewServer(tb testing.TB, opts ...Options) *Server {
 	if len(opts) > 0 {
 		o = opts[0]
 	}
-	s := &Server{zk: memzk.New(memzk.Options{TickTime: o.TickTime, Version: o.Version})}
+	s := &Server{zk: memzk.New(memzk.Options{TickTime: o.TickTime, Version: o.Version, SASLUsers: o.Users, RequireSASL: o.RequireSASL})}
 	tb.Cleanup(s.zk.Close)
 	return s
 }
@@ -144,6 +150,20 @@ func (s *Server) Listen(tb testing.TB) string {
 	return addr.String()
 }
 
+// ListenTLS is Listen for clients that use TLS. The configuration is the server's; it may
+// ask for client certificates.
+func (s *Server) ListenTLS(tb testing.TB, cfg *tls.Config) string {
+	tb.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
+	if err == nil {
+		err = s.zk.Serve(l)
+	}
+	if err != nil {
+		tb.Fatalf("zktest: %v", err)
+	}
+	return l.Addr().String()
+}
+
 // Partition makes packets between the clients and the server vanish in both
 // directions, until Heal. Without names it concerns all clients.
 func (s *Server) Partition(clients ...string) { s.zk.Partition(addresses(clients)...) }
@@ -164,6 +184,18 @@ func (s *Server) Stop() { s.zk.Stop() }
 
 // Start ends Stop.
 func (s *Server) Start() { s.zk.Start() }
+
+// SetReadOnly makes the server one that has lost its majority and serves reads, or ends
+// that. Connections end each time. Meanwhile it serves clients with session.Config.ReadOnly
+// alone, and no session expires.
+func (s *Server) SetReadOnly(on bool) { s.zk.SetReadOnly(on) }
+
+// Lag makes the clients' servers of an ensemble fall behind, each by itself: their reads and
+// watches see the tree as it is now, until CatchUp, or a sync or a write of the client.
+func (s *Server) Lag(clients ...string) { s.zk.Lag(addresses(clients)...) }
+
+// CatchUp ends Lag. The watches that were due fire.
+func (s *Server) CatchUp(clients ...string) { s.zk.CatchUp(addresses(clients)...) }
 
 // Expire ends a session now, as if its client had been silent for its timeout.
 func (s *Server) Expire(z *session.Session) { s.zk.ExpireSession(z.ID()) }

@@ -2,6 +2,7 @@ package zktest_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	internal "github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/zktest"
@@ -49,6 +51,96 @@ func TestServer_FaultsInVirtualTime(t *testing.T) {
 			t.Error("not removed")
 		}
 	})
+}
+
+// A server that lags shows an old tree until it has caught up; one that has lost its
+// majority is read only.
+func TestServer_Ensemble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t)
+		a, b := zk.Session(t, "a"), zk.Session(t, "b")
+		zk.Put(t, "/x", "old")
+		zk.Lag("b")
+		if _, err := a.Set(t.Context(), "/x", []byte("new"), -1); err != nil {
+			t.Fatal(err)
+		}
+		get := func(want string) {
+			t.Helper()
+			if data, _, err := b.Get(t.Context(), "/x"); err != nil || string(data) != want {
+				t.Errorf("got %q, %v, want %s", data, err, want)
+			}
+		}
+		get("old")
+		zk.CatchUp("b")
+		get("new")
+		cfg := zk.Config("c")
+		cfg.ReadOnly = true
+		zk.SetReadOnly(true)
+		m, err := session.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx) }()
+		c, err := m.Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		brief, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		if _, err := c.Set(brief, "/x", nil, -1); !errors.Is(err, context.DeadlineExceeded) || c.State() != session.ReadOnly {
+			t.Errorf("state %s, the write waits for a majority: %v", c.State(), err)
+		}
+		zk.SetReadOnly(false)
+		if c, err = m.Session(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-c.Done()
+		if c, err = m.Session(t.Context()); err != nil || c.State() == session.ReadOnly {
+			t.Errorf("afterwards: %v", err)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestServer_Users(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t, zktest.Options{Users: map[string]string{"agent": "secret"}, RequireSASL: true})
+		cfg := zk.Config("a")
+		cfg.SASL = session.DigestMD5("agent", "secret")
+		s, err := session.Dial(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		cfg.SASL = session.DigestMD5("agent", "guess")
+		if _, err := session.Dial(t.Context(), cfg); !errors.Is(err, session.ErrAuthFailed) {
+			t.Errorf("a wrong password: %v", err)
+		}
+	})
+}
+
+func TestServer_TLS(t *testing.T) {
+	zk := zktest.NewServer(t)
+	certificate, pool := internal.Certificate(t, filepath.Join(t.TempDir(), "server.pem"), "localhost")
+	addr := zk.ListenTLS(t, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+	cfg := session.Config{Servers: []string{addr}, TLS: func() (*tls.Config, error) {
+		return &tls.Config{RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS12}, nil
+	}}
+	s, err := session.Dial(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, _, err := s.Get(t.Context(), "/"); err != nil {
+		t.Error(err)
+	}
+	cfg.TLS = func() (*tls.Config, error) { return &tls.Config{MinVersion: tls.VersionTLS12}, nil }
+	if _, err := session.Dial(t.Context(), cfg); !errors.Is(err, session.ErrTLS) {
+		t.Errorf("an unknown CA: %v", err)
+	}
 }
 
 // Each goes on in the next session, tries again what time may mend, and returns

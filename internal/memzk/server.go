@@ -91,15 +91,20 @@ func (s *Server) Listen(addr string) (net.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memzk: %w", err)
 	}
+	return l.Addr(), s.Serve(l)
+}
+
+// Serve accepts clients from a listener until the server closes it.
+func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		_ = l.Close()
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	s.listeners[l] = struct{}{}
 	s.wg.Go(func() { s.accept(l) })
-	return l.Addr(), nil
+	return nil
 }
 
 func (s *Server) accept(l net.Listener) {
