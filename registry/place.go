@@ -82,6 +82,12 @@ func (p *place) takeOver(ctx context.Context, s *session.Session) bool {
 			}
 		}
 		node, born, everUp := from.cede()
+		if m, err := newMembership(from, s); err == nil && m.identify() == nil {
+			// It may not know its znode: the create may have lost its reply.
+			if found, err := m.node(0).Find(ctx, s); err == nil {
+				node = found
+			}
+		}
 		p.r.mu.Lock()
 		defer p.r.mu.Unlock()
 		p.from, p.node, p.born, p.everUp = nil, node, born, everUp

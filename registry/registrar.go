@@ -214,6 +214,9 @@ func (r *Registrar) exit() {
 	defer r.mu.Unlock()
 	r.running--
 	r.status.Registered = false
+	for _, p := range r.places {
+		p.registered = false // One that leaves does not register in the next session to show it.
+	}
 	r.finishLeaving()
 	r.cfg.Metrics.service(r.cfg.Name, r.heir != nil && r.heir.Status().Registered)
 }
