@@ -344,8 +344,8 @@ func (l *loop) start(now time.Time) time.Duration {
 // takeLastGood fills in what has not reported from the last known good view.
 func (l *loop) takeLastGood(now time.Time) {
 	l.cached, l.dirty = true, true
-	for _, p := range l.a.cfg.Load().places() {
-		if u := l.lastGood.Get(p.Source); u != nil && slices.Contains(l.declared, p.Source) && l.v.Get(p.Source) == nil && pathOf(u) == p.path {
+	for _, p := range l.a.cfg.Load().Places() {
+		if u := l.lastGood.Get(p.Source); u != nil && slices.Contains(l.declared, p.Source) && l.v.Get(p.Source) == nil && pathOf(u) == p.Path {
 			l.use(l.v.With(u))
 		}
 	}

@@ -61,8 +61,8 @@ func (a *Agent) state(snap *snapshot) string {
 
 func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []show.SourceStatus {
 	list := []show.SourceStatus{}
-	for _, src := range cfg.places() {
-		s := show.SourceStatus{Kind: string(src.Kind), Name: src.Name, Path: src.path, Changed: snap.live[src.Source]}
+	for _, src := range cfg.Places() {
+		s := show.SourceStatus{Kind: string(src.Kind), Name: src.Name, Path: src.Path, Changed: snap.live[src.Source]}
 		s.Reported = !s.Changed.IsZero()
 		switch u := snap.view.Get(src.Source).(type) {
 		case *view.Tree:
@@ -75,7 +75,7 @@ func (a *Agent) sourceStatus(cfg *Config, snap *snapshot) []show.SourceStatus {
 		case *view.Groups:
 			s.Zxid, s.Size = u.Last, len(u.Groups)
 		case *view.Leader:
-			s.Path, s.Zxid = u.Path, u.Term
+			s.Zxid = u.Term
 		}
 		list = append(list, s)
 	}

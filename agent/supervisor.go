@@ -305,27 +305,27 @@ func (c *Config) Parse() []*apply.Bundle {
 	return list
 }
 
-// place is a source of the settings with its znode; an election has none, since its state
-// names it.
-type place struct {
+// Place is a source of the settings with its znode.
+type Place struct {
 	view.Source
 
-	path string
+	Path string
 }
 
 // Sources lists the sources of the settings.
 func (c *Config) Sources() []view.Source {
 	var list []view.Source
-	for _, p := range c.places() {
+	for _, p := range c.Places() {
 		list = append(list, p.Source)
 	}
 	return list
 }
 
-func (c *Config) places() []place {
-	var list []place
+// Places lists the sources of the settings with their znodes.
+func (c *Config) Places() []Place {
+	var list []Place
 	add := func(kind view.Kind, name, path string) {
-		list = append(list, place{view.Source{Kind: kind, Name: name}, path})
+		list = append(list, Place{view.Source{Kind: kind, Name: name}, path})
 	}
 	for _, x := range c.Configs {
 		add(view.KindConfig, x.Name, x.Path)
@@ -337,7 +337,7 @@ func (c *Config) places() []place {
 		add(view.KindGroups, x.Name, x.Path)
 	}
 	for _, x := range c.Elections {
-		add(view.KindElection, x.Name, "")
+		add(view.KindElection, x.Name, x.Path)
 	}
 	return list
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Limits for a finding: the difference of clocks, the time of a server's answer,
@@ -149,22 +150,13 @@ func (d *doctor) needs() []need {
 		return nil
 	}
 	var list []need
-	for _, v := range d.cfg.Configs {
-		list = append(list, need{"config " + v.Name, v.Path, false})
-	}
-	for _, v := range d.cfg.Groups {
-		list = append(list, need{"group " + v.Name, v.Path, false})
-	}
-	for _, v := range d.cfg.GroupSets {
-		list = append(list, need{"groups " + v.Name, v.Path, false})
+	for _, p := range d.cfg.Places() {
+		list = append(list, need{string(p.Kind) + " " + p.Name, p.Path, p.Kind == view.KindElection})
 	}
 	for _, v := range d.cfg.Services {
 		for _, group := range v.Groups {
 			list = append(list, need{"service " + v.Name, group, true})
 		}
-	}
-	for _, v := range d.cfg.Elections {
-		list = append(list, need{"election " + v.Name, v.Path, true})
 	}
 	return list
 }
