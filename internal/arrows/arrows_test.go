@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"internal/arrows":          {},
 	"internal/files":           {},
 	"internal/zktest/history":  {},
-	"internal/peers":           {"session"},
+	"internal/peers":           {"session", "internal/zktest/testhelp"},
 	"internal/systemd":         {},
 	"internal/proc":            {},
 	"internal/dns":             {"view", "internal/pace"},
