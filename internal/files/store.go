@@ -179,10 +179,7 @@ func (f *FS) replace(path string, data []byte, durable bool) error {
 
 // Append adds to the end of one of our own files, which must have size bytes, and
 // makes that durable. After an error or a power loss any part of data may be there.
-func Append(path string, size int64, data []byte) error { return (*FS)(nil).Append(path, size, data) }
-
-// Append is [Append] on a disk of a test.
-func (f *FS) Append(path string, size int64, data []byte) (err error) {
+func Append(path string, size int64, data []byte) (err error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0) //nolint:gosec // one of our own files
 	if err != nil {
 		return err
@@ -199,10 +196,10 @@ func (f *FS) Append(path string, size int64, data []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := f.do("write", path, func() error { _, err := file.Write(data); return err }); err != nil {
+	if _, err := file.Write(data); err != nil {
 		return err
 	}
-	return f.do("fsync", path, file.Sync)
+	return file.Sync()
 }
 
 // StateFile is a file of the agent below its state directory. The name of the
