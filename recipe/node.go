@@ -208,10 +208,17 @@ func (n *Node) Run(ctx context.Context, s *session.Session) error {
 func (n *Node) remove(s *session.Session) {
 	path := n.Path()
 	switch {
-	case path == "", n.cfg.Mode == session.Container, n.cfg.Mode.TTL() > 0:
+	case path == "" && n.cfg.Sequence == nil, n.cfg.Mode == session.Container, n.cfg.Mode.TTL() > 0:
 		return
 	case n.cfg.Mode.Ephemeral():
 		inBackground(s, func(ctx context.Context) error {
+			path := path
+			if path == "" { // its create may have lost its reply
+				var err error
+				if path, err = n.Find(ctx, s); err != nil || path == "" {
+					return err
+				}
+			}
 			stat, exists, err := lookAgain(ctx, s, path)
 			if err != nil || !exists || stat.EphemeralOwner != s.ID() {
 				return err

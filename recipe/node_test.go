@@ -184,3 +184,32 @@ func TestNode_OwnedTells(t *testing.T) {
 		want("at the end", false)
 	})
 }
+
+// Run ends while it does not know whether its znode was created. It leaves none.
+func TestNode_EndsAfterALostReply(t *testing.T) {
+	for name, cfg := range map[string]NodeConfig{
+		"fixed":     {Path: "/d/n"},
+		"protected": {Path: "/d/n-", Mode: session.EphemeralSequential},
+		"sequence":  {Path: "/d/n_", Sequence: &NodeSequence{}},
+	} {
+		bubble(t, func(t *testing.T, w *world) {
+			must(t, w.Create("/d", nil))
+			s := w.dial("a")
+			ctx, cancel := context.WithCancel(t.Context())
+			lost := w.LoseReply(jute.OpCreate2, 1, false)
+			go func() {
+				<-lost
+				w.Partition("a:2181")
+				cancel()
+			}()
+			_ = NewNode(cfg).Run(ctx, s)
+			time.Sleep(time.Second)
+			w.ClearFaults()
+			w.Heal()
+			time.Sleep(5 * time.Second)
+			if left := w.leftovers("/d"); len(left) > 0 || s.Context().Err() != nil {
+				t.Errorf("%s: left are %v, %v", name, left, s.Context().Err())
+			}
+		})
+	}
+}
