@@ -39,6 +39,7 @@ type Settings struct {
 	evals      map[string]*hcl.EvalContext
 	missing    []string           // what the expression being evaluated lacks on this host
 	claims     map[string]claimed // by destination: the template that writes it
+	realFiles  []string           // paths of the settings files without links, once they are needed
 	given      []string           // the files and directories that were named
 	describing bool               // every block is read once, as an empty one: for the reference
 	loaded     bool               // commands are evaluated from now on, by others; nothing is recorded

@@ -184,10 +184,15 @@ func realPath(path string) string {
 // isSettings reports whether the agent reads the file as settings, or would at
 // its next load.
 func (s *Settings) isSettings(path string) bool {
-	for _, file := range s.Config.Files {
-		if abs, err := filepath.Abs(file); err == nil && realPath(abs) == path {
-			return true
+	if s.realFiles == nil {
+		for _, file := range s.Config.Files {
+			if abs, err := filepath.Abs(file); err == nil {
+				s.realFiles = append(s.realFiles, realPath(abs))
+			}
 		}
+	}
+	if slices.Contains(s.realFiles, path) {
+		return true
 	}
 	for _, p := range s.given {
 		if abs, err := filepath.Abs(p); err == nil && isSettingsName(filepath.Base(path)) && realPath(filepath.Join(abs, filepath.Base(path))) == path {
