@@ -89,7 +89,8 @@ type worldHost struct {
 	at     string // when its check runs
 	agent  *Agent
 	done   chan error
-	served bool // its program has read members; guarded by w.mu
+	ok     time.Time // since when it is ok; zero: it is not
+	served bool      // its program has read members; guarded by w.mu
 }
 
 func newWorld(t *testing.T, dir string, seed uint64) *world {
@@ -184,7 +185,7 @@ func (h *worldHost) config() Config {
 		ID: h.id, Host: h.id, OnStop: "leave", StateDir: filepath.Join(h.dir, "state"), Logger: seedLogger(), Run: h.run, ZooKeeper: h.w.zk(h.id),
 		Services: []registry.ServiceConfig{{Name: "web", Groups: []string{worldGroup}, MemberID: h.id, Address: "10.0.0.1", Port: 80 + int(h.id[1]-'0')}},
 		Configs:  []config.Config{{Name: "site", Path: worldRoot}},
-		Groups:   []registry.GroupConfig{{Name: "web", Path: worldGroup, OnEmpty: "render"}},
+		Groups:   []registry.GroupConfig{{Name: "web", Path: worldGroup, OnEmpty: "render", Guard: registry.GuardConfig{MinMembers: 1}}},
 		Bundles: []apply.Config{{
 			Name: "out",
 			Templates: []apply.FileConfig{{
@@ -372,7 +373,12 @@ func (w *world) look() {
 		if served && len(members) == 0 {
 			w.t.Errorf("%s: the file of %s has no members any more", time.Since(w.began), h.id)
 		}
-		if inUse != "" && value != inUse && h.agent.health() == fleet.OK {
+		switch ok := h.agent.health() == fleet.OK; {
+		case !ok:
+			h.ok = time.Time{}
+		case h.ok.IsZero():
+			h.ok = time.Now()
+		case inUse != "" && value != inUse && time.Since(h.ok) > worldLag:
 			w.t.Errorf("%s: %s is ok and has %q, but %q is in use since %s", time.Since(w.began), h.id, value, inUse, w.since.Sub(w.began))
 		}
 		if h.at == "staged" && strings.HasPrefix(value, "badcheck") {
@@ -398,6 +404,11 @@ func (w *world) rest() {
 		w.t.Errorf("restore: %v", err)
 	}
 	w.pass(3 * time.Minute)
+	if state, err := fleet.Opened(ctx, w.desk, worldRoot); err == nil && state != nil && state.Gate.Paused {
+		err = fleet.Abort(ctx, w.desk, worldRoot, state.Name, fleet.Order{By: "world"})
+		w.note("abort %s, which is paused: %v", state.Name, err)
+		w.pass(time.Minute)
+	}
 	w.version++
 	want := fmt.Sprint("v", w.version)
 	if err := w.rollout(want, true); err != nil {
