@@ -228,24 +228,24 @@ type wanted struct {
 }
 
 // wanted lists the znodes that units would take over, or use again, in session s.
-func (cfg *Config) wanted(ctx context.Context, s *session.Session, log *slog.Logger) (*wanted, error) {
-	w := &wanted{paths: map[string]bool{fleet.AgentPath(cfg.ID): true}, lines: map[string]string{}}
-	for _, c := range cfg.Services {
-		paths, err := c.Own(ctx, s)
+func (c *Config) wanted(ctx context.Context, s *session.Session, log *slog.Logger) (*wanted, error) {
+	w := &wanted{paths: map[string]bool{fleet.AgentPath(c.ID): true}, lines: map[string]string{}}
+	for _, v := range c.Services {
+		paths, err := v.Own(ctx, s)
 		if _, asked := errors.AsType[*session.Error](err); asked && session.ActionFor(err) != session.GiveUp {
-			return nil, fmt.Errorf("service %s: %w", c.Name, err)
+			return nil, fmt.Errorf("service %s: %w", v.Name, err)
 		}
 		if err != nil {
 			// Its znode is not known among the others: keep all.
-			log.Warn("cannot look for the member of a previous process", "service", c.Name, "err", err)
-			w.dirs = append(w.dirs, c.Groups...)
+			log.Warn("cannot look for the member of a previous process", "service", v.Name, "err", err)
+			w.dirs = append(w.dirs, v.Groups...)
 			continue
 		}
 		for _, path := range paths {
 			w.paths[path] = true
 		}
 	}
-	for _, e := range cfg.Elections {
+	for _, e := range c.Elections {
 		line, err := recipe.Candidates(e.Path, e.Dialect, nil)
 		if err != nil {
 			w.dirs = append(w.dirs, e.Path)
@@ -253,12 +253,12 @@ func (cfg *Config) wanted(ctx context.Context, s *session.Session, log *slog.Log
 		}
 		w.lines[e.Path] = line.Mark()
 	}
-	for _, c := range cfg.Configs {
-		w.paths[fleet.SubscriptionPath(c.Path, cfg.ID)] = true
+	for _, x := range c.Configs {
+		w.paths[fleet.SubscriptionPath(x.Path, c.ID)] = true
 	}
-	for _, b := range cfg.Bundles {
+	for _, b := range c.Bundles {
 		if b.Reload != nil && b.Reload.Rolling != nil {
-			w.paths[rolling.HostPath(b.Name, cfg.ID)] = true
+			w.paths[rolling.HostPath(b.Name, c.ID)] = true
 		}
 	}
 	// Permits of rolling reloads and of rollouts are not adopted: a host that

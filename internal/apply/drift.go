@@ -217,8 +217,8 @@ func (e *Engine) keeps(dest string) bool {
 	if filepath.Base(dir) == renderDir {
 		dir = filepath.Dir(dir)
 	}
-	real, _ := filepath.EvalSymlinks(dir)
-	return dir != "" && strings.HasPrefix(dest, dir+"/") || real != "" && strings.HasPrefix(dest, real+"/")
+	linked, _ := filepath.EvalSymlinks(dir)
+	return dir != "" && strings.HasPrefix(dest, dir+"/") || linked != "" && strings.HasPrefix(dest, linked+"/")
 }
 
 // takenBy says why a destination is not taken.

@@ -67,7 +67,7 @@ func (s *Settings) resolveFile(b *decoder, full string, forEach bool) apply.File
 	t.Adopt = b.boolean("adopt,optional", `is:"bool" default:"false" doc:"With for_each: take over a file that the agent did not write. Otherwise it stays, with the condition destination-taken."`)
 	t.Drift = b.text("drift,optional", `is:"string" default:"repair" enum:"repair|report" doc:"The reaction when somebody else has changed the file: write it again, or only report it."`)
 	t.MaxOutput = b.size("max_size,optional", `is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"The most that the template may render."`)
-	t.Config.Timeout = b.duration("timeout,optional", `is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`)
+	t.Timeout = b.duration("timeout,optional", `is:"duration" default:"10s" min:"10ms" max:"10m" doc:"The longest that the template may run."`)
 	t.Dir, t.Syntaxes, t.LookupEnv = filepath.Dir(b.at.Filename), Syntaxes(), s.opts.Env
 	s.claim(dest, full)
 	switch {
@@ -175,8 +175,8 @@ func realPath(path string) string {
 	if path == "" || path == "/" {
 		return path
 	}
-	if real, err := files.Real(path); err == nil {
-		return real
+	if resolved, err := files.Real(path); err == nil {
+		return resolved
 	}
 	return filepath.Join(realPath(filepath.Dir(path)), filepath.Base(path))
 }

@@ -26,7 +26,7 @@ func JavaClasses(tb testing.TB, classPath, name string, source []byte) string {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as make does
 		tb.Fatal(err)
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), "javac-")
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "javac-") //nolint:usetesting // it is renamed to dir
 	if err != nil {
 		tb.Fatal(err)
 	}
