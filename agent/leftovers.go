@@ -40,8 +40,8 @@ type leftovers struct {
 	turn     chan struct{} // size 1: the sender compares, the others wait
 	compared atomic.Bool   // only the first session of a process can be a resumed one
 
-	mu     sync.Mutex // mu guards former.
-	former []*Config
+	mu       sync.Mutex // mu guards previous.
+	previous []*Config
 }
 
 func newLeftovers(a *Agent) *leftovers {
@@ -85,7 +85,7 @@ func (w *leftovers) compare(ctx context.Context, s *session.Session) error {
 // add notes settings whose units have been stopped.
 func (w *leftovers) add(old *Config) {
 	w.mu.Lock()
-	w.former = append(w.former, old)
+	w.previous = append(w.previous, old)
 	w.mu.Unlock()
 	pace.Notify(w.wake)
 }
@@ -95,16 +95,16 @@ func (w *leftovers) add(old *Config) {
 func (w *leftovers) run(ctx context.Context, s *session.Session) error {
 	for {
 		w.mu.Lock()
-		former := slices.Clone(w.former)
+		previous := slices.Clone(w.previous)
 		w.mu.Unlock()
-		if len(former) > 0 {
-			if err := w.sweep(ctx, s, former); err != nil {
+		if len(previous) > 0 {
+			if err := w.sweep(ctx, s, previous); err != nil {
 				return nil //nolint:nilerr // a unit that was stopped has no error.
 			}
 		}
 		if s.Context().Err() == nil {
 			w.mu.Lock()
-			w.former = w.former[len(former):]
+			w.previous = w.previous[len(previous):]
 			w.mu.Unlock()
 		}
 		select {
@@ -117,14 +117,14 @@ func (w *leftovers) run(ctx context.Context, s *session.Session) error {
 	}
 }
 
-// sweep deletes what the session owns and the settings no longer name; with former
+// sweep deletes what the session owns and the settings no longer name; with previous
 // settings, only what those wanted. It tries until it is done or the session has
 // ended, and returns an error only when ctx ends: a server that does not know,
 // or refuses, keeps no unit from its work.
-func (w *leftovers) sweep(ctx context.Context, s *session.Session, former []*Config) error {
+func (w *leftovers) sweep(ctx context.Context, s *session.Session, previous []*Config) error {
 	log := w.a.log
 	for failures := 1; ; failures++ {
-		err := w.delete(ctx, s, former)
+		err := w.delete(ctx, s, previous)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -144,7 +144,7 @@ func (w *leftovers) sweep(ctx context.Context, s *session.Session, former []*Con
 	}
 }
 
-func (w *leftovers) delete(ctx context.Context, s *session.Session, former []*Config) error {
+func (w *leftovers) delete(ctx context.Context, s *session.Session, previous []*Config) error {
 	paths, err := owned(ctx, s)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (w *leftovers) delete(ctx context.Context, s *session.Session, former []*Co
 		return err
 	}
 	var before []*wanted
-	for _, old := range former {
+	for _, old := range previous {
 		was, err := old.wanted(ctx, s, w.a.log)
 		if err != nil {
 			return err
@@ -163,7 +163,7 @@ func (w *leftovers) delete(ctx context.Context, s *session.Session, former []*Co
 		before = append(before, was)
 	}
 	paths = slices.DeleteFunc(paths, func(path string) bool {
-		return now.has(path) || former != nil && !slices.ContainsFunc(before, func(was *wanted) bool { return was.has(path) })
+		return now.has(path) || previous != nil && !slices.ContainsFunc(before, func(was *wanted) bool { return was.has(path) })
 	})
 	if len(paths) == 0 {
 		return nil

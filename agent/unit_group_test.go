@@ -61,7 +61,7 @@ func TestGroups_HeldMembersAreACondition(t *testing.T) {
 	}
 }
 
-// A hold goes on over a reload that changes the group, and in the next process.
+// A hold continues over a reload that changes the group, and in the next process.
 func TestGroup_HoldGoesOn(t *testing.T) {
 	t.Parallel()
 	b, w := memBed(t)

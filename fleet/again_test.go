@@ -37,7 +37,7 @@ func (h *shows) Use(_ context.Context, _, _ *view.Tree) error {
 func (h *shows) Back(_ context.Context, tree *view.Tree) error { h.Show(tree); return nil }
 
 // A tree is deleted and published again while a host is away, so that its version has the
-// number of the former one, and a rollout is open. The host uses the new tree meanwhile.
+// number of the first one, and a rollout is open. The host uses the new tree meanwhile.
 func TestParticipant_TreeMadeAgainUnderARollout(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, z *memzk.Server) {

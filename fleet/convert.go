@@ -80,7 +80,7 @@ func (p *publisher) afterFlip(ctx context.Context, st *trees.State, keep bool) e
 	missed := st.ChangedRows(&trees.State{Nodes: nodes})
 	if !keep {
 		for _, rel := range missed {
-			delete(st.Nodes, rel) // a key that was made again has the version of the first one
+			delete(st.Nodes, rel) // a key that was created again has the version of the first one
 		}
 		kept, err := p.deleteRows(ctx, st)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// referenceFile is the page that is made of what the blocks take.
+// referenceFile is the page that says what the blocks take.
 const referenceFile = "../../docs/reference/settings.md"
 
 func TestReference(t *testing.T) { golden(t, referenceFile, Reference()) }
