@@ -250,18 +250,20 @@ func (f *lbFleet) change(t *testing.T, i int) {
 	}
 }
 
-// answers waits until those who answer fit.
+// answers waits until 40 requests in turn are answered, and those who answer fit. A
+// worker of the configuration before the last reload may still take a connection.
 func (f *lbFleet) answers(t *testing.T, what string, fit func(map[string]int) bool) {
 	t.Helper()
 	eventually(t, what, func() bool {
 		who := map[string]int{}
 		for range 40 {
 			name, err := f.ask(t.Context(), 0)
-			if err == nil {
-				who[name]++
+			if err != nil {
+				return false
 			}
+			who[name]++
 		}
-		return len(who) > 0 && fit(who)
+		return fit(who)
 	})
 }
 
