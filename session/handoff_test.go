@@ -338,7 +338,7 @@ func TestManager_CloseOfASessionStartsAnother(t *testing.T) {
 	})
 }
 
-// The lock file is made in the state directory, and nowhere else by a link.
+// The lock file is created in the state directory; a link leads it nowhere else.
 func TestOpenState_FollowsNoLink(t *testing.T) {
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
 	if err := os.Symlink(other, filepath.Join(dir, stateLock)); err != nil {

@@ -49,7 +49,7 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 		return target{name, c.Path, c.Layout}, nil
 	}
 	if !strings.HasPrefix(name, "/") {
-		hint := "name it by its path, as in /config/" + name + ", or give settings with a config block by --config"
+		hint := "name it by its path, as in /config/" + strings.TrimPrefix(name, "config/") + ", or give settings with a config block by --config"
 		if len(names) > 0 {
 			hint = "the settings have " + listed(name, names) + "; a path begins with a slash"
 		}

@@ -69,7 +69,7 @@ func (d *decoder) kinds(name, doc string, kinds []string) []*decoder {
 	return list
 }
 
-// find lists the blocks of a type; end reports what is wrong with their labels.
+// find lists the blocks of a type; end reports the errors in their labels.
 func (d *decoder) find(name, label string) hcl.Blocks {
 	if d.body == nil {
 		return nil

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// An argument that is made of the path of a file and of data from ZooKeeper follows the
+// An argument with the path of a file and with data from ZooKeeper follows the
 // rule for data, in each run.
 func TestCommand_DataBesideAPath(t *testing.T) {
 	text := `

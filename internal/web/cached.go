@@ -37,12 +37,12 @@ func (c *cached[T]) get(ctx context.Context, read func(context.Context) (T, erro
 	return c.value, err
 }
 
-// memo keeps what was made of something, by name, until that is another. It is safe for
+// memo keeps one value for each key until its source changes. It is safe for
 // concurrent use.
 type memo[K comparable, V any] struct {
 	most int // values; one too many drops all
 
-	mu   sync.Mutex // mu guards kept, and is held while a value is made.
+	mu   sync.Mutex // mu guards kept, and is held while a value is created.
 	kept map[K]made[V]
 }
 
@@ -51,7 +51,7 @@ type made[V any] struct {
 	value V
 }
 
-// get returns the value that was made of the same, or a new one. It keeps no value with
+// get returns the value of the same source, or creates a new one. It keeps no value with
 // an error.
 func (m *memo[K, V]) get(key K, of any, create func() (V, error)) (V, error) {
 	m.mu.Lock()
