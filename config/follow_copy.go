@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/internal/trees"
@@ -130,4 +131,142 @@ func (w *Watcher) within(ctx context.Context, s *session.Session, follow func(co
 			return err
 		}
 	}
+}
+
+// The ready rule, the reader's side.
+//
+//	<root>/ready      the tree is complete while it exists
+//	<root>/<key...>   the keys
+//
+// Source: ZooKeeper paper (Hunt and others, USENIX ATC 2010), 2.3: a writer deletes
+// ready, changes the configuration, and creates ready; a reader uses the keys only
+// while ready exists, and starts again when it gets the event that ready is gone.
+//
+// Steps: (1) read ready with a watch; absent: wait for the watch, reading nothing
+// else. (2) Read what changed. (3) If the watch of (1) fired meanwhile, discard the
+// result and begin again. Otherwise pass it on. While ready exists, repeat (2) and (3)
+// for each change.
+//
+// Why this is enough: ZooKeeper delivers the event of a change before any reply
+// that shows a later state, and the session keeps that order. It does so over a new
+// connection, too: the first request there sets the watches again, and the server
+// answers with the events of what changed meanwhile. So if no event for ready came
+// before the last reply, ready existed with one czxid from (1) to the last read, and
+// every key was read while ready existed.
+//
+// Cost: one request per changed key, and per generation at most three more:
+// ready gone, ready back, the list of the root (of which ready is a child).
+//
+// Not guaranteed: if a writer changes keys while ready exists, the reader passes
+// them on one by one. A server sends no event to a reader that has no right to read
+// the znode. Such a reader notices a change of ready or a key only by its periodic
+// check, every 30 to 60 seconds. Until then its tree may be a mix. A tree that loses
+// znodes is passed on only after another look at ready: so a conversion to a versioned
+// tree, which deletes the flat keys, leaves such a reader its last tree.
+
+// flat follows a flat tree in one session.
+type flat struct {
+	*treeCopy
+
+	ready session.Stat // as of step 1
+}
+
+// followFlat returns [errLayout] when ready announces a versioned tree, in layout auto.
+func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
+	f := &flat{treeCopy: w.newCopy(s)}
+	defer f.m.Close()
+	for {
+		st, ok, watch, err := s.ExistsW(ctx, w.readyPath())
+		if err != nil {
+			return fmt.Errorf("read ready: %w", err)
+		}
+		if ok {
+			err = f.standing(ctx, st, watch)
+		} else {
+			w.wait("for " + w.readyPath() + ", which does not exist")
+			err = w.await(ctx, s, watch, session.Stat{})
+		}
+		watch.Stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// standing passes on the tree and its changes as long as ready exists.
+func (f *flat) standing(ctx context.Context, st session.Stat, watch *session.Watch) error {
+	if good, err := f.checkLayout(ctx, st, watch); err != nil || !good {
+		return err
+	}
+	f.ready = st
+	look := time.NewTimer(session.RecheckAfter())
+	defer look.Stop()
+	had := 0 // znodes of the last read
+	for {
+		snap, err := f.refresh(ctx)
+		if err != nil {
+			return err
+		}
+		if snap.Len() < had { // no writer deletes keys while ready exists
+			now, _, err := f.s.Exists(ctx, f.w.readyPath())
+			if err != nil {
+				return fmt.Errorf("read ready: %w", err)
+			}
+			if now.Mzxid != st.Mzxid {
+				f.w.torn()
+				return nil
+			}
+		}
+		had = snap.Len()
+		if watch.Fired() {
+			f.w.torn()
+			return nil
+		}
+		f.pass(snap, view.Tree{Layout: LayoutFlat, Generation: st.Czxid, Last: max(snap.Last, st.Czxid, st.Mzxid, st.Pzxid)})
+		select {
+		case <-f.m.Dirty():
+		case <-watch.C():
+			return nil
+		case <-look.C:
+			if f.w.moved(ctx, f.s, st) {
+				return nil
+			}
+			look.Reset(session.RecheckAfter())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-f.s.Done():
+			return context.Cause(f.s.Context())
+		}
+		if watch.Fired() {
+			return nil
+		}
+	}
+}
+
+// checkLayout reports whether ready belongs to a flat tree. If it does not, or is
+// unreadable, the last tree stays in use and checkLayout waits until it is time to
+// look again. It costs one request, or none if ready is empty or was checked
+// before.
+func (f *flat) checkLayout(ctx context.Context, st session.Stat, watch *session.Watch) (bool, error) {
+	if st.DataLength == 0 || st.Mzxid == f.ready.Mzxid {
+		return true, nil
+	}
+	data, now, err := f.s.Get(ctx, f.w.readyPath())
+	if err != nil {
+		if err = f.w.failedRead(ctx, f.s, fmt.Errorf("read ready: %w", err)); err == nil {
+			f.w.wait("for " + f.w.readyPath() + " to be readable")
+			_, err = watch.WaitFor(ctx, retryPause)
+		}
+		return false, err
+	}
+	_, versioned, _ := trees.ParseReady(data)
+	switch {
+	case !versioned:
+		return now.Mzxid == st.Mzxid, nil // otherwise ready has changed in between
+	case f.w.auto():
+		return false, errLayout
+	}
+	f.w.setErr(errors.New("ready names a version of a versioned tree, the settings say flat"))
+	f.w.wait("for a flat tree")
+	return false, f.w.await(ctx, f.s, watch, now)
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
@@ -308,3 +310,97 @@ func (w *Watcher) pass(t *view.Tree) {
 }
 
 func (w *Watcher) readyPath() string { return trees.ReadyPath(w.cfg.Path) }
+
+// Sessions provides the session to work in. A [session.Manager] implements it. [In]
+// wraps a single session.
+type Sessions interface {
+	// Session waits for a session that has connected and has not ended.
+	Session(ctx context.Context) (*session.Session, error)
+}
+
+// In returns a [Sessions] with a single session. After that session ends, Session
+// returns an error.
+func In(s *session.Session) Sessions { return oneSession{s} }
+
+type oneSession struct{ s *session.Session }
+
+// Session implements [Sessions].
+func (o oneSession) Session(ctx context.Context) (*session.Session, error) {
+	if err := o.s.Context().Err(); err != nil {
+		return nil, context.Cause(o.s.Context())
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return o.s, nil
+}
+
+// Follow calls use with the current tree of a config and then after every completed
+// change. It continues across sessions. Calls do not overlap: a slow call delays
+// the next one, which then gets the latest tree. Follow skips a tree that equals
+// the last one, even in a new session. It never changes a tree that it has passed
+// on.
+//
+// Follow returns nil when ctx ends, and an error when cfg is invalid or no further
+// session will come. It logs problems that a person can fix, such as an ACL, and
+// continues. A program that wants to show such problems uses a [Watcher].
+func Follow(ctx context.Context, sessions Sessions, cfg Config, use func(*view.Tree)) error {
+	w := NewWatcher(cfg)
+	for {
+		s, err := sessions.Session(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the caller has ended it
+		}
+		if err != nil {
+			return err
+		}
+		err = w.Run(ctx, s, func(u view.Update) {
+			if tree, ok := u.(*view.Tree); ok {
+				use(tree)
+			}
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the caller has ended it
+		case err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed):
+			return err
+		}
+	}
+}
+
+// Metrics counts the events of watchers. A nil *Metrics counts nothing.
+type Metrics struct {
+	generation *prometheus.GaugeVec
+	changed    *prometheus.GaugeVec
+	keys       *prometheus.GaugeVec
+	torn       *prometheus.CounterVec
+	deltas     *prometheus.CounterVec
+	failed     *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics of config trees.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := newMetrics()
+	reg.MustRegister(m.generation, m.changed, m.keys, m.torn, m.deltas, m.failed)
+	return m
+}
+
+func newMetrics() *Metrics {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "zkagent_tree_" + name, Help: help}, []string{"tree"})
+	}
+	return &Metrics{
+		generation: gauge("generation", "Generation of the tree that ready names: a version, or the czxid of ready. A host may still use another one."),
+		changed:    gauge("generation_timestamp_seconds", "When the tree that ready names was read."),
+		keys:       gauge("keys", "Keys of the tree in use."),
+		failed:     gauge("failed", "1 while the latest state of the tree cannot be used."),
+		torn: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_tree_torn_reads_total",
+			Help: "Readings that were thrown away because the tree changed meanwhile.",
+		}, []string{"tree"}),
+		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "zkagent_tree_delta_mismatches_total",
+			Help: "Differences in ready that did not lead to the published version, so that the agent read it whole.",
+		}, []string{"tree"}),
+	}
+}

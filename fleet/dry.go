@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,4 +115,142 @@ func (c *coordinator) collectDry(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Answers are the answers of all hosts about a version in a dry run.
+type Answers struct {
+	Version   int64            `json:"-"`     // that the dry run used up; its number never comes again
+	Hosts     int              `json:"hosts"` // that were asked
+	Unchanged []string         `json:"unchanged,omitempty"`
+	Changes   []AnsweredChange `json:"changes,omitempty"`
+	Refused   []HostAnswer     `json:"refused,omitempty"`
+	Skipped   []HostAnswer     `json:"skipped,omitempty"`   // in maintenance
+	Silent    []string         `json:"silent,omitempty"`    // no answer
+	Unchecked []HostAnswer     `json:"unchecked,omitempty"` // could not run all checks
+}
+
+// AnsweredChange is one change of one file, on all hosts where it is the same.
+type AnsweredChange struct {
+	Path    string   `json:"path"`
+	Digest  string   `json:"digest"`
+	Added   int      `json:"added"`
+	Removed int      `json:"removed"`
+	Reload  string   `json:"reload,omitempty"`
+	Hosts   []string `json:"hosts"`
+	Diff    string   `json:"diff,omitempty"` // of one of the hosts
+}
+
+// HostAnswer is the message of one host.
+type HostAnswer struct {
+	Host   string `json:"host"`
+	Reason string `json:"reason"`
+}
+
+// endDry bounds the deletion of a dry run after its caller was interrupted.
+const endDry = 10 * time.Second
+
+// ErrEnded says that a publish or a rollout ended a dry run.
+var ErrEnded = errors.New("the dry run was ended")
+
+// DryRun asks every subscriber which files the tree would change there, and waits for the
+// answers. A host that does not answer within timeout is silent. No host uses the
+// version. DryRun deletes the version and the dry run at the end, also when ctx ends.
+func DryRun(ctx context.Context, s *session.Session, cfg PublishConfig, timeout time.Duration) (*Answers, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	if _, _, err := voters(ctx, s, cfg.Path, nil); err != nil {
+		return nil, err
+	}
+	switch open, err := Opened(ctx, s, cfg.Path); {
+	case err != nil:
+		return nil, err
+	case open != nil:
+		return nil, fmt.Errorf("%w: %s", ErrOpen, open.Name)
+	}
+	cfg.Dry = true
+	r, err := Prepare(ctx, s, cfg)
+	if err != nil {
+		return nil, err
+	}
+	name, err := Propose(ctx, s, Request{
+		Root: cfg.Path, Version: r.Version, Digest: r.Digest, Delta: r.Delta, Base: r.Previous, Dry: true, Who: cfg.Author, Why: cfg.Message,
+		Strategy: Strategy{VoteTimeout: Duration(timeout)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endDry)
+		defer cancel()
+		if err := EndDry(ctx, s, cfg.Path, name, cfg.Author); err != nil && cfg.Logger != nil {
+			cfg.Logger.Warn("the dry run is not deleted; the next rollout does it", "err", err)
+		}
+	}()
+	if err = Watch(ctx, s, cfg.Path, name, func(state *State) bool { return state.Open() }); err != nil {
+		return nil, err
+	}
+	state, err := Read(ctx, s, cfg.Path, name)
+	if err != nil {
+		return nil, err
+	}
+	if state.Gate.Result != ResultPlanned {
+		return nil, fmt.Errorf("%w by %s: %s", ErrEnded, cmp.Or(state.Gate.By, "somebody else"), state.Gate.Result)
+	}
+	return answersOf(state), nil
+}
+
+// answersOf groups the answers by what would change.
+func answersOf(state *State) *Answers {
+	p := &Answers{Version: state.Proposal.Version, Hosts: len(state.Called)}
+	index := map[FileChange]int{}
+	for _, id := range state.All() {
+		r, answered := state.Hosts[id]
+		switch {
+		case !answered:
+			p.Silent = append(p.Silent, id)
+			continue
+		case r.State == HostSkipped:
+			p.Skipped = append(p.Skipped, HostAnswer{Host: id, Reason: r.Error})
+			continue
+		case r.State == HostAbort:
+			p.Refused = append(p.Refused, HostAnswer{Host: id, Reason: r.Error})
+			continue
+		case r.Unchecked:
+			p.Unchecked = append(p.Unchecked, HostAnswer{Host: id, Reason: r.Error})
+		case len(r.Files) == 0 && r.More == 0:
+			p.Unchanged = append(p.Unchanged, id)
+		}
+		if r.More > 0 {
+			r.Files = append(r.Files, FileChange{Path: fmt.Sprintf("(%d more)", r.More)})
+		}
+		for _, f := range r.Files {
+			diff := f.Diff
+			f.Diff = ""
+			i, known := index[f]
+			if !known {
+				i = len(p.Changes)
+				index[f] = i
+				p.Changes = append(p.Changes, AnsweredChange{Path: f.Path, Digest: f.Digest, Added: f.Added, Removed: f.Removed, Reload: f.Reload})
+			}
+			c := &p.Changes[i]
+			c.Hosts = append(c.Hosts, id)
+			c.Diff = cmp.Or(c.Diff, diff)
+		}
+	}
+	slices.SortStableFunc(p.Changes, func(a, b AnsweredChange) int {
+		return cmp.Or(strings.Compare(a.Path, b.Path), len(b.Hosts)-len(a.Hosts))
+	})
+	return p
+}
+
+// All returns all hosts of the rollout, sorted: the called ones and those that came
+// later.
+func (s *State) All() []string {
+	all := slices.Clone(s.Called)
+	for id := range s.Hosts {
+		all = append(all, id)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -352,4 +353,151 @@ func Finish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result,
 // unlessFrozen begins a multi that needs the lock and fails while the config is frozen.
 func (p *publisher) unlessFrozen() []session.Op {
 	return append([]session.Op{p.guard}, absent(trees.FreezePath(p.cfg.Path))...)
+}
+
+// Plan describes the changes that a publish would make.
+type Plan struct {
+	Layout string `json:"layout"`
+	// From is the generation in use, 0 for none. The guarded publish takes it as
+	// Check.
+	From int64 `json:"from"`
+	// Next is the version that a publish would get, unless another publisher is
+	// faster; 0 in a flat tree.
+	Next    int64           `json:"next,omitempty"`
+	Digest  string          `json:"digest,omitempty"`
+	Count   int             `json:"count"` // keys
+	Size    int64           `json:"size"`  // bytes of all values
+	Changes []config.Change `json:"changes"`
+	// Subscribers are the agents that use the tree.
+	Subscribers []string `json:"subscribers"`
+	// Maintenance lists the subscribers in maintenance. A rollout skips them.
+	Maintenance []string `json:"maintenance,omitempty"`
+	// Frozen has the reason why the config is frozen; nil when it is not.
+	Frozen *FrozenError `json:"frozen,omitempty"`
+	// Refused holds every reason to refuse the publish, or nil.
+	Refused error `json:"-"`
+}
+
+// NewPlan returns the changes that a publish would make. It writes nothing. The error only
+// reports failed reads; Refused reports an invalid publish.
+func NewPlan(ctx context.Context, s *session.Session, cfg PublishConfig) (*Plan, error) {
+	var refused []error
+	if err := cfg.fill(); err != nil {
+		refused = append(refused, err)
+	}
+	st, err := trees.LookState(ctx, s, cfg.Path)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	p := &Plan{From: st.Generation(), Count: len(cfg.Keys), Changes: changesOf(st, view.KeysOf(cfg.Keys))}
+	for _, v := range cfg.Keys {
+		p.Size += int64(len(v))
+	}
+	if p.Layout, err = cfg.layoutFor(st); err != nil {
+		refused = append(refused, err)
+	}
+	if bad := cmp.Or(cfg.checkGeneration(st), cfg.check(st)); bad != nil {
+		refused = append(refused, bad)
+	}
+	if p.Frozen, err = Frozen(ctx, s, cfg.Path); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	if p.Frozen != nil {
+		refused = append(refused, p.Frozen)
+	}
+	if p.Layout == config.LayoutVersioned {
+		m, _ := buildVersion(cfg.Keys)
+		p.Digest = m.Sum.String()
+		if p.Next, err = guessVersion(ctx, s, cfg.Path); err != nil {
+			return nil, fmt.Errorf("plan: %w", err)
+		}
+	}
+	if p.Subscribers, p.Maintenance, err = subscribed(ctx, s, cfg.Path); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	p.Refused = errors.Join(refused...)
+	return p, nil
+}
+
+// guessVersion guesses the next number from the number of znodes ever created below
+// versions. The cversion of versions counts creations and deletions. A deleted
+// child has caused both, an existing child one creation.
+func guessVersion(ctx context.Context, s *session.Session, root string) (int64, error) {
+	_, st, err := s.Children(ctx, root+"/"+trees.ElemVersions)
+	if errors.Is(err, session.ErrNoNode) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("config %s: list versions: %w", root, err)
+	}
+	return max(1, (int64(st.Cversion)+int64(st.NumChildren))/2), nil
+}
+
+const (
+	// MaxRatio is how many times larger or smaller than the tree in use a new tree
+	// may be, unless forced.
+	MaxRatio = 5
+	// maxMessage bounds the message of a version in bytes.
+	maxMessage = 16 << 10
+	// ratioFloor is the size of a tree in bytes below which checkRatio does not
+	// apply: in a small tree, a value of one byte may become one of ten.
+	ratioFloor = 4096
+)
+
+// checkRatio rejects a change of the size beyond MaxRatio, which is usually a mistake.
+func checkRatio(old *view.Keys, keys map[string][]byte) error {
+	var was, now int64
+	for _, k := range old.All() {
+		was += int64(len(k.Value))
+	}
+	for _, v := range keys {
+		now += int64(len(v))
+	}
+	if err := compareSizes(int64(old.Len()), int64(len(keys)), "keys"); err != nil || max(was, now) <= ratioFloor {
+		return err
+	}
+	return compareSizes(was, now, "bytes")
+}
+
+func compareSizes(was, now int64, of string) error {
+	verb := "grow"
+	switch {
+	case was == 0 || was <= MaxRatio*now && now <= MaxRatio*was:
+		return nil
+	case now < was:
+		verb = "shrink"
+	}
+	return fmt.Errorf("refusing to %s the tree from %d to %d %s, by more than a factor of %d: %w", verb, was, now, of, MaxRatio, config.ErrBounds)
+}
+
+// maxEdits bounds how often an edit is repeated because other publishers were
+// faster.
+const maxEdits = 100
+
+// Edit changes the tree in use. It calls edit with the current keys, which edit may
+// change, and publishes the result with cfg, whose Keys it sets. If another publisher was
+// faster, it calls edit again with the newer keys, so no change is lost. If edit returns
+// an error, nothing changes. If there is no tree, edit gets an empty map.
+func Edit(ctx context.Context, s *session.Session, cfg PublishConfig, edit func(keys map[string][]byte) error) (Result, error) {
+	for range maxEdits {
+		var err error
+		if cfg.base, err = trees.ReadState(ctx, s, cfg.Path); err != nil {
+			return Result{}, fmt.Errorf("edit: %w", err)
+		}
+		generation := cfg.base.Generation()
+		cfg.Check, cfg.Keys = &generation, map[string][]byte{}
+		if cfg.base.Exists {
+			for key, k := range cfg.base.Keys().All() {
+				cfg.Keys[key] = append([]byte{}, k.Value...)
+			}
+		}
+		if err = edit(cfg.Keys); err != nil {
+			return Result{}, err
+		}
+		res, err := Publish(ctx, s, cfg)
+		if !errors.Is(err, ErrConflict) {
+			return res, err
+		}
+	}
+	return Result{}, fmt.Errorf("edit config %s: others were faster %d times: %w", cfg.Path, maxEdits, ErrConflict)
 }

@@ -1,13 +1,213 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/zkagent/zkagent/session"
 )
+
+// discover reads znodes that the copy does not have yet: their data and, from
+// those that have children, the lists. It returns what the lists brought, and
+// the znodes whose lists are still to be read.
+//
+// Few of them are read one by one, many together: then one pair of requests
+// reads a few hundred and watches data and children, and a znode that had no
+// child when it was read needs no list: its watch reports the first child.
+func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode, error) {
+	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == znodeGone }))
+	if err := m.coverAll(ctx, len(zs)); err != nil {
+		return nil, nil, err
+	}
+	data := make(map[*znode]struct{}, len(zs)) // read without lists
+	var inner, last []*znode                   // The last level has no lists.
+	for _, z := range zs {
+		switch {
+		case len(zs) <= fewReads, m.part(z).hollow, session.ValidatePath(z.path) != nil:
+			data[z] = struct{}{}
+		case m.watchesKids(z):
+			inner = append(inner, z)
+		default:
+			last = append(last, z)
+		}
+	}
+	for _, batch := range m.batches(last) {
+		if _, _, err := m.readMany(ctx, batch, false, m.room(batch)); err != nil {
+			return nil, nil, err
+		}
+	}
+	var found, lists []*znode
+	for _, batch := range m.batches(inner) {
+		more, left, err := m.readMany(ctx, batch, true, m.room(batch))
+		if err != nil {
+			return nil, nil, err
+		}
+		found, lists = append(found, more...), append(lists, left...)
+	}
+	for z := range data {
+		if m.watchesKids(z) {
+			lists = append(lists, z)
+		}
+	}
+	return found, lists, m.fetch(ctx, data)
+}
+
+// readMany reads and watches znodes together, and with kids the lists of those that have
+// children. It returns like discover. It leaves out data beyond limit bytes.
+func (m *Mirror) readMany(ctx context.Context, zs []*znode, kids bool, limit int64) ([]*znode, []*znode, error) {
+	var lists, parents, left []*znode
+	below := 0 // children of the parents
+	var failure error
+	taken := make([]bool, len(zs))
+	took := func(i int, r session.WatchedResult) {
+		z := zs[i]
+		taken[i] = true
+		notRead, err := m.took(ctx, z, reply{data: r.Data, stat: r.Stat, watch: r.Watch, err: r.Err})
+		failure = cmp.Or(failure, err)
+		if notRead {
+			left = append(left, z)
+		}
+		switch {
+		case !kids || r.Err != nil && !notRead:
+		case !r.Kids: // It was left out, or the server wants to be asked one by one.
+			lists = append(lists, z)
+		default:
+			m.arm(z, true, r.Watch)
+			if r.Stat.NumChildren > 0 {
+				parents, below = append(parents, z), below+int(r.Stat.NumChildren)
+			}
+		}
+	}
+	err := m.s.EachManyW(ctx, paths(zs), kids, limit, took)
+	if err != nil && m.ended(ctx) {
+		return nil, nil, err
+	}
+	for i := range zs {
+		if !taken[i] {
+			took(i, session.WatchedResult{Result: session.Result{Err: err}})
+		}
+	}
+	if failure != nil {
+		return nil, nil, failure
+	}
+	if err = m.fetchLeft(ctx, left, m.mixed(zs)); err != nil {
+		return nil, nil, err
+	}
+	parents = sorted(parents)
+	switch err = m.watchLists(ctx, parents); {
+	case errors.Is(err, session.ErrUnimplemented):
+		return nil, append(lists, parents...), nil
+	case err != nil:
+		return nil, nil, err
+	}
+	found, err := m.listMany(ctx, parents, below)
+	return found, lists, err
+}
+
+// listMany reads the lists of znodes whose children are watched already. When so many
+// children make the tree a large one, it is covered meanwhile.
+func (m *Mirror) listMany(ctx context.Context, zs []*znode, children int) ([]*znode, error) {
+	if len(zs) == 0 {
+		return nil, nil
+	}
+	covered := make(chan error, 1)
+	go func() { covered <- m.coverAll(ctx, children) }()
+	var failure error
+	join := sync.OnceFunc(func() { failure = <-covered }) // What is listed may end the cover.
+	found := make([][]*znode, len(zs))
+	taken := make([]bool, len(zs))
+	took := func(i int, r session.ListResult) {
+		join()
+		switch z := zs[i]; {
+		case r.Err == nil:
+			m.fine(z, true)
+			found[i] = m.listed(z, r.Names)
+		case errors.Is(r.Err, session.ErrNoNode):
+			m.vanished(z)
+		default:
+			failure = cmp.Or(failure, m.failed(ctx, z, true, r.Err))
+		}
+		taken[i] = true
+	}
+	err := m.s.ListMany(ctx, paths(zs), took)
+	join()
+	if err = cmp.Or(failure, err); err != nil && m.ended(ctx) {
+		return nil, err
+	}
+	for i := range zs {
+		if !taken[i] {
+			took(i, session.ListResult{Err: err})
+		}
+	}
+	return slices.Concat(found...), failure
+}
+
+func paths(zs []*znode) []string {
+	paths := make([]string, len(zs))
+	for i, z := range zs {
+		paths[i] = z.path
+	}
+	return paths
+}
+
+// Setting two watches for each znode takes a server as long as reading them does,
+// so a large tree is covered with one recursive watch before it is read (see
+// [session.RecursiveWatch]). That brings the events of all that is below the root, so
+// it is not done where the copy leaves out what may be loud: levels below its
+// depth, and what it skips unless that is known to be quiet.
+//
+// A cover ends with its connection, and then the session sets all watches one
+// by one, which reports what changed meanwhile: reading everything again would
+// take the server longer, and move all data.
+
+// coverFrom is the number of znodes from which on a tree is covered.
+const coverFrom = 512
+
+// coverAll covers the tree if n more znodes make that worth it.
+func (m *Mirror) coverAll(ctx context.Context, n int) error {
+	if m.opt.Depth > 0 || m.loud || n < m.opt.coverFrom || m.cover.Live() {
+		return nil
+	}
+	m.cover.Release()
+	c, err := m.s.WatchRecursive(ctx, m.root)
+	m.cover = c
+	if err != nil && (ctx.Err() != nil || m.s.Context().Err() != nil) {
+		return err
+	}
+	return nil // Without a cover there is a watch for each.
+}
+
+// skipped takes note of a znode that is not part of the copy. If it is loud, an
+// end is made of the cover.
+func (m *Mirror) skipped(rel string) {
+	if m.loud || m.opt.Quiet != nil && m.opt.Quiet(rel) {
+		return
+	}
+	m.loud = true
+	m.cover.Release()
+	m.cover = nil
+}
+
+// watchLists gives znodes that have children a watch of the list: otherwise
+// the server may not report a child that the session may not read.
+func (m *Mirror) watchLists(ctx context.Context, zs []*znode) error {
+	if len(zs) == 0 || !m.cover.Live() {
+		return nil
+	}
+	watches := make([]*session.Watch, len(zs))
+	for i, z := range zs {
+		watches[i] = z.watch
+	}
+	err := m.s.WatchChildren(ctx, watches)
+	if err != nil && ctx.Err() == nil && m.s.Context().Err() == nil && !errors.Is(err, session.ErrUnimplemented) {
+		return nil
+	}
+	return err
+}
 
 // fewReads is how many znodes are read one by one; more are read together.
 const fewReads = 4

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/hashicorp/go-multierror"
+
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -112,3 +114,24 @@ func RolloutsPath(root string) string { return session.JoinPath(root, elemRollou
 
 // FreezePath exists while the tree is frozen.
 func FreezePath(root string) string { return root + "/" + ElemFreeze }
+
+// AllErrors joins a list of errors; nil when the list is empty. Several errors print one
+// per line.
+func AllErrors(errs *multierror.Error) error {
+	if errs == nil {
+		return nil
+	}
+	errs.ErrorFormat = inLines
+	return errs.ErrorOrNil()
+}
+
+func inLines(list []error) string {
+	if len(list) == 1 {
+		return list[0].Error()
+	}
+	lines := []string{fmt.Sprintf("%d errors:", len(list))}
+	for _, err := range list {
+		lines = append(lines, "  "+strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	}
+	return strings.Join(lines, "\n")
+}
