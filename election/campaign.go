@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/recipe"
@@ -142,4 +143,114 @@ func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *r
 	why := context.Cause(term)
 	c.cfg.Logger.Info("term ended", "path", participant.Path(), "term", participant.Fence(), "err", why)
 	return why
+}
+
+// enter returns our participant: one that this session owns already, or a
+// new one after the delay.
+func (c *Candidate) enter(ctx context.Context, s *session.Session, participants *recipe.Participants, old *keptTurn) (*recipe.Participant, error) {
+	if old != nil && old.s == s {
+		return old.participant, nil // Run continues where the last one ended
+	}
+	if s.Resumed() {
+		participant, err := c.adopt(ctx, s, participants)
+		if participant != nil || err != nil {
+			return participant, err
+		}
+	}
+	if c.cfg.JoinDelay > 0 {
+		if err := s.Sleep(ctx, c.cfg.JoinDelay); err != nil {
+			return nil, err
+		}
+	}
+	return participants.Join(ctx, s, []byte(c.cfg.ID))
+}
+
+// adopt looks for candidates that a previous process of this session left. It keeps the
+// first one with our id. It deletes all others of the session, because no process would
+// ever make them leave. It returns nil when it found no candidate with our id.
+func (c *Candidate) adopt(ctx context.Context, s *session.Session, participants *recipe.Participants) (*recipe.Participant, error) {
+	paths, err := s.Ephemerals(ctx, c.cfg.Path)
+	if errors.Is(err, session.ErrUnimplemented) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for our candidates: %w", err)
+	}
+	var kept *recipe.Participant
+	for _, path := range paths {
+		dir, name := session.SplitPath(path)
+		_, ours := recipe.ParseSequence(name, participants.Mark())
+		if dir != strings.TrimSuffix(c.cfg.Path, "/") || !ours {
+			continue
+		}
+		data, stat, err := s.Get(ctx, path)
+		if errors.Is(err, session.ErrNoNode) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		participant, err := participants.Adopt(s, path, stat)
+		switch {
+		case err != nil:
+			continue
+		case string(data) != c.cfg.ID, kept != nil && kept.Sequence().Before(participant.Sequence()):
+			participant.Abandon()
+			continue
+		case kept != nil:
+			kept.Abandon()
+		}
+		kept = participant
+	}
+	return kept, nil
+}
+
+// state is one thing that Run has learned.
+type state struct {
+	mine *view.Leader // what our own candidacy knows: whether we lead
+	seen *view.Leader // the first in line
+}
+
+// report turns states into updates: our own term counts first, then the observed leader.
+// It sends an update only if it differs from the one before. It returns when states is
+// closed.
+func (c *Candidate) report(states <-chan state, up func(*view.Leader)) {
+	nobody := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path}
+	mine, seen, observed := nobody, nobody, !c.cfg.Observe
+	var last *view.Leader
+	for st := range states {
+		if st.mine != nil {
+			mine = *st.mine
+		}
+		if st.seen != nil {
+			seen, observed = *st.seen, true
+		}
+		now := seen
+		if mine.Mine {
+			now = mine
+		}
+		// Send no update while the leader is unknown.
+		if !mine.Mine && !observed || last != nil && *last == now {
+			continue
+		}
+		last = &now
+		c.cfg.Metrics.Leads(c.cfg.Name, now.Mine)
+		if up != nil {
+			up(last)
+		}
+	}
+	c.cfg.Metrics.Leads(c.cfg.Name, false)
+}
+
+// maxRawID bounds what is kept of an id that is no name.
+const maxRawID = 256
+
+// leaderOf returns the update for the leader. Whoever can write the election chooses
+// the data of the znode, so only a name becomes the id. A leader without an id has none.
+func leaderOf(name, path string, l recipe.Leader) view.Leader {
+	u := view.Leader{Name: name, Path: path, ID: string(l.Data), Term: l.Stat.Czxid}
+	if u.ID != "" && !view.IsName(u.ID) {
+		u.RawID, u.Znode, u.ID = u.ID[:min(len(u.ID), maxRawID)], l.Path, ""
+	}
+	return u
 }

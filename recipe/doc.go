@@ -41,5 +41,5 @@
 //
 // Where other clients may share a path, the layout is that of Apache Curator or
 // kazoo. docs/recipes.md has the layouts, and what each recipe guarantees and what not.
-// The top of each file describes the steps and their source.
+// A comment before each recipe describes the steps and their source.
 package recipe

@@ -1,14 +1,22 @@
 package registry
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/files"
 )
 
 // maxOutput bounds the stored output of a check, in bytes.
@@ -128,4 +136,193 @@ type head struct {
 func (h *head) Write(p []byte) (int, error) {
 	h.data = append(h.data, p[:min(len(p), h.limit-len(h.data))]...)
 	return len(p), nil
+}
+
+// Kinds of checks.
+const (
+	CheckHTTP = "http"
+	CheckTCP  = "tcp"
+	CheckGRPC = "grpc"
+	CheckExec = "exec"
+	CheckTTL  = "ttl"
+	// CheckPrometheus is for bake checks, which look at more than one instance.
+	CheckPrometheus = "prometheus"
+)
+
+// Defaults of checks.
+const (
+	DefaultInterval = 2 * time.Second
+	DefaultTimeout  = time.Second
+	DefaultRise     = 2
+	DefaultFall     = 3
+	// DefaultJitter is the largest random shift of a run, as a share of the
+	// interval.
+	DefaultJitter = 0.1
+)
+
+// CheckConfig describes one health check of a service.
+type CheckConfig struct {
+	Kind string // http (also for https URLs), tcp, grpc, exec, ttl or prometheus
+	Name string // unique within the service; empty: the kind
+
+	URL     string            // http, prometheus (of the server)
+	Method  string            // http; empty: GET
+	Headers map[string]string // http; Host sets the host
+	Status  string            // http: "200-399" (default), or such as "200,204,300-308"
+	Body    string            // http: regular expression that the body (first 64 kB) must match
+	Follow  bool              // http: follow redirects instead of judging them
+
+	Query    string   // prometheus: its figures are compared with Min and Max
+	Min, Max *float64 // prometheus: limits of each figure; nil: none
+
+	Address string // tcp, grpc: host:port
+	Service string // grpc: name of the service that is asked for; empty: the whole server
+
+	TLS *TLSConfig // http, grpc, prometheus: nil: plain for grpc, system roots for https
+
+	Command []string      // exec
+	TTL     time.Duration // ttl: how long a report is valid
+
+	Interval time.Duration // default 2 s
+	Timeout  time.Duration // of one run; default 1 s
+	Rise     int           // successes in a row until passing; default 2 (ttl: 1)
+	Fall     int           // failures in a row until critical; default 3 (ttl: 1)
+	// Jitter is the largest random shift of each run, as a share of the interval,
+	// 0..1; 0: 0.1, negative: no jitter.
+	Jitter float64
+}
+
+// TLSConfig has the TLS options of a check. Its files are read for each new
+// connection, so they can be replaced at any time.
+type TLSConfig struct {
+	CAFile     string // empty: system roots
+	CertFile   string // PEM, presented to the service; empty: none
+	KeyFile    string // PEM
+	ServerName string // name that the certificate must have; empty: the host
+	Insecure   bool   // do not verify the server
+}
+
+func (c CheckConfig) name() string { return cmp.Or(c.Name, c.Kind) }
+
+func (c CheckConfig) withDefaults() CheckConfig {
+	rise, fall := DefaultRise, DefaultFall
+	if c.Kind == CheckTTL {
+		rise, fall = 1, 1
+	}
+	c.Name = c.name()
+	c.Interval = cmp.Or(max(c.Interval, 0), DefaultInterval)
+	c.Timeout = cmp.Or(max(c.Timeout, 0), DefaultTimeout)
+	c.Rise = cmp.Or(max(c.Rise, 0), rise)
+	c.Fall = cmp.Or(max(c.Fall, 0), fall)
+	c.Jitter = min(max(cmp.Or(c.Jitter, DefaultJitter), 0), 1)
+	return c
+}
+
+var checkName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+// Validate returns everything that is wrong with the check.
+func (c CheckConfig) Validate() error {
+	var errs []error
+	if !checkName.MatchString(c.name()) {
+		errs = append(errs, fmt.Errorf("name %q: only letters, digits and ._:- are allowed, at most 64", c.name()))
+	}
+	if c.Interval < 0 || c.Timeout < 0 || c.TTL < 0 || c.Rise < 0 || c.Fall < 0 {
+		errs = append(errs, errors.New("negative durations and counts have no meaning"))
+	}
+	switch c.Kind {
+	case CheckHTTP, CheckPrometheus:
+		errs = append(errs, c.validateHTTP())
+		if c.Kind == CheckPrometheus && (c.Query == "" || c.Min == nil && c.Max == nil) {
+			errs = append(errs, errors.New("a query and a limit are needed"))
+		}
+	case CheckTCP, CheckGRPC:
+		errs = append(errs, validateDialAddress(c.Address))
+	case CheckExec:
+		if len(c.Command) == 0 || c.Command[0] == "" {
+			errs = append(errs, errors.New("command is empty"))
+		}
+	case CheckTTL:
+		if c.TTL <= 0 {
+			errs = append(errs, errors.New("ttl is missing"))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("kind %q is not one of http, tcp, grpc, exec, ttl, prometheus", c.Kind))
+	}
+	return errors.Join(errs...)
+}
+
+func (c CheckConfig) validateHTTP() error {
+	var errs []error
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		errs = append(errs, fmt.Errorf("url %q is not an http or https URL", c.URL))
+	}
+	if _, err := parseStatuses(c.Status); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := regexp.Compile(c.Body); err != nil {
+		errs = append(errs, fmt.Errorf("body: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func validateDialAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return fmt.Errorf("address %q is not host:port", address)
+	}
+	if _, err := parsePort(port); err != nil {
+		return fmt.Errorf("address %q: %w", address, err)
+	}
+	return nil
+}
+
+// statusRange is a range of HTTP statuses, both ends included.
+type statusRange struct{ from, to int }
+
+// parseStatuses reads "200,204,300-308"; empty means 200-399.
+func parseStatuses(s string) ([]statusRange, error) {
+	var ranges []statusRange
+	for part := range strings.SplitSeq(cmp.Or(s, "200-399"), ",") {
+		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			to = from
+		}
+		a, errA := strconv.Atoi(strings.TrimSpace(from))
+		b, errB := strconv.Atoi(strings.TrimSpace(to))
+		if errA != nil || errB != nil || a < 100 || b > 599 || a > b {
+			return nil, fmt.Errorf("status %q is not a set such as 200,204,300-308", s)
+		}
+		ranges = append(ranges, statusRange{a, b})
+	}
+	return ranges, nil
+}
+
+// Client returns the TLS configuration of one connection; nil means without files. The
+// files are read each time, so renewed certificates are used.
+func (t *TLSConfig) Client() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t == nil {
+		return c, nil
+	}
+	c.ServerName = t.ServerName
+	c.InsecureSkipVerify = t.Insecure
+	if t.CAFile != "" {
+		pem, err := files.ReadNamed(t.CAFile, 1<<20)
+		if err != nil {
+			return nil, fmt.Errorf("read ca_file: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read ca_file %s: it holds no certificate", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return c, nil
 }
