@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"internal/dns":             {"view", "internal/pace"},
 	"internal/haproxy":         {"view"},
 	"internal/term":            {},
-	"internal/memzk":           {"internal/jute"},
+	"internal/memzk":           {"internal/jute", "internal/pace"},
 	"internal/zktest":          {"internal/jute", "internal/zktest/testhelp", "internal/zktest/raw"},
 	"internal/zktest/memzk":    {"internal/jute", "internal/memzk"},
 	"internal/zktest/raw":      {"internal/jute"},

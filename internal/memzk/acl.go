@@ -66,13 +66,9 @@ func ipPrefix(s string) (netip.Prefix, error) {
 // in the place of the scheme "auth".
 func fixACL(acls []jute.ACL, ids []identity) ([]jute.ACL, error) {
 	var fixed []jute.ACL
-	seen := map[jute.ACL]bool{}
-	for _, a := range acls {
-		if seen[a] {
-			continue
-		}
-		seen[a] = true
+	for i, a := range acls {
 		switch {
+		case slices.Contains(acls[:i], a):
 		case a.Scheme == "world" && a.ID == "anyone":
 			fixed = append(fixed, a)
 		case a.Scheme == "auth":

@@ -31,7 +31,11 @@ func (s *Server) Write(session int64, op int32, request ...any) (string, error) 
 		return "", Error(jute.ErrCodeSessionExpired)
 	}
 	p := s.preparer(session, operator)
-	if err := p.one(op, jute.NewDecoder(encoded(request...))); err != nil {
+	r, err := decodeRequest(op, jute.NewDecoder(encoded(request...)))
+	if err == nil {
+		err = p.prepare(op, r)
+	}
+	if err != nil {
 		return "", err
 	}
 	s.commit(p.steps)

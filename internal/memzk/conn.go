@@ -2,13 +2,17 @@ package memzk
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // conn is one connection. Three goroutines serve it: read puts what comes into
@@ -21,18 +25,19 @@ type conn struct {
 	ip     string
 	in     *queue[packet]
 	out    *queue[answer]
-	ended  chan struct{} // closed by end: nothing more is handled; what is in out is still sent
-	killed chan struct{} // closed by kill: nothing more is sent
+	ended  context.Context // over after end: nothing more is handled; what is in out is still sent
+	killed context.Context // over after kill: nothing more is sent
+
+	stopHandling, stopSending context.CancelFunc
 
 	// Guarded by Server.mu.
-	isEnded, isKilled bool
-	session           *session // nil before the handshake
-	replica           *replica
-	ids               []identity
-	nonce             string // of the SASL challenge; "": none was sent
-	since             time.Time
-	received, sent    uint64
-	unread            int
+	session        *session // nil before the handshake
+	replica        *replica
+	ids            []identity
+	nonce          string // of the SASL challenge; "": none was sent
+	since          time.Time
+	received, sent uint64
+	unread         int
 }
 
 // packet is what came over a connection: a frame, a four-letter word, or the
@@ -54,9 +59,10 @@ type answer struct {
 func newConn(s *Server, nc net.Conn, addr, ip string) *conn {
 	c := &conn{
 		s: s, nc: nc, addr: addr, ip: ip, in: newQueue[packet](), out: newQueue[answer](),
-		ended: make(chan struct{}), killed: make(chan struct{}),
-		ids: []identity{{"ip", ip}}, replica: s.replicaFor(addr), since: time.Now(),
+		ids: []identity{{"ip", ip}}, replica: cmp.Or(s.lagging[addr], s.primary), since: time.Now(),
 	}
+	c.ended, c.stopHandling = context.WithCancel(context.Background())
+	c.killed, c.stopSending = context.WithCancel(context.Background())
 	return c
 }
 
@@ -68,7 +74,7 @@ func (c *conn) read() {
 		if _, err := io.ReadFull(r, head[:]); err != nil {
 			break
 		}
-		if first && isWord(string(head[:])) {
+		if first && slices.Contains(fourLetterWords, string(head[:])) {
 			c.in.push(packet{word: string(head[:])})
 			return
 		}
@@ -89,17 +95,17 @@ func (c *conn) read() {
 // run handles packets one after another until the connection ends.
 func (c *conn) run() {
 	for {
-		p, ok := c.in.pop(c.ended)
+		p, ok := c.in.pop(c.ended.Done())
 		var request []byte
 		if c.session != nil { // only this goroutine sets it
 			request = p.frame
 		}
-		if !ok || !c.s.opts.Faults.Arrive(c.addr, request, c.ended) || p.eof {
+		if !ok || !c.s.opts.Faults.Arrive(c.addr, request, c.ended.Done()) || p.eof {
 			break
 		}
 		c.s.mu.Lock()
 		// end may have been called while this goroutine waited for the mutex.
-		more := !c.isEnded && c.handle(p)
+		more := c.ended.Err() == nil && c.handle(p)
 		c.s.mu.Unlock()
 		if !more {
 			break
@@ -120,8 +126,8 @@ func (c *conn) send() {
 		c.s.mu.Unlock()
 	}()
 	for {
-		a, ok := c.out.pop(c.killed)
-		if !ok || !c.waitUntil(a.at) || !c.s.opts.Faults.Leave(c.addr, c.killed) || a.close {
+		a, ok := c.out.pop(c.killed.Done())
+		if !ok || !pace.Sleep(c.killed, time.Until(a.at)) || !c.s.opts.Faults.Leave(c.addr, c.killed.Done()) || a.close {
 			return
 		}
 		rest, err := a.frame, error(nil)
@@ -145,30 +151,13 @@ func (c *conn) send() {
 // to a four-letter word with one call.
 const onePiece = 4096
 
-// waitUntil waits for a time; false means that the connection was killed.
-func (c *conn) waitUntil(at time.Time) bool {
-	d := time.Until(at)
-	if at.IsZero() || d <= 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-c.killed:
-		return false
-	}
-}
-
 // end takes the connection out of the server; what is queued is still sent. It
 // needs Server.mu.
 func (c *conn) end() {
-	if c.isEnded {
+	if c.ended.Err() != nil {
 		return
 	}
-	c.isEnded = true
-	close(c.ended)
+	c.stopHandling()
 	if c.session != nil && c.session.conn == c {
 		c.session.conn = nil
 	}
@@ -180,15 +169,12 @@ func (c *conn) end() {
 // kill ends the connection without sending what is queued. It needs Server.mu.
 func (c *conn) kill() {
 	c.end()
-	if !c.isKilled {
-		c.isKilled = true
-		close(c.killed)
-	}
+	c.stopSending()
 }
 
 // push queues a frame. It needs Server.mu.
 func (c *conn) push(body []byte, at time.Time) {
-	if c.isEnded {
+	if c.ended.Err() != nil {
 		return
 	}
 	frame := encoded(body)
@@ -234,10 +220,7 @@ func (q *queue[T]) push(v T) {
 	q.mu.Lock()
 	q.items = append(q.items, v)
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	pace.Notify(q.wake)
 }
 
 // pop waits for a value; false means that stop was closed.

@@ -28,8 +28,8 @@
 // # Not here
 //
 // Quorums, observers, dynamic reconfiguration, SASL but DIGEST-MD5, snapshots, throttling, and
-// the znodes that show how much of a quota is used. Children are listed in the order of their names,
-// where a real server lists them in no order.
+// the enforcement of quotas. Children are listed in the order of their names, where a real
+// server lists them in no order.
 //
 // # Goroutines
 //

@@ -2,14 +2,11 @@ package memzk
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
 
 var fourLetterWords = []string{"ruok", "srvr", "stat", "mntr", "envi", "conf", "cons", "wchs", "isro", "dump"}
-
-func isWord(s string) bool { return slices.Contains(fourLetterWords, s) }
 
 // fourLetterWord answers one of the administrator's commands. It needs
 // Server.mu.
@@ -111,15 +108,13 @@ func (s *Server) mntr() string {
 func (s *Server) wchs() string {
 	var n WatchCounts
 	s.primary.countWatches(&n)
-	r := s.primary
-	watching := map[*conn]bool{}
-	paths := map[string]bool{}
-	for _, w := range []*watchTable{r.dataWatches, r.childWatches} {
-		for c := range w.byConn {
-			watching[c] = true
-		}
-		for p := range w.byPath {
+	watching, paths := map[*conn]bool{}, map[string]bool{}
+	for _, w := range []*watchTable{s.primary.dataWatches, s.primary.childWatches} {
+		for p, watchers := range w.byPath {
 			paths[p] = true
+			for c := range watchers {
+				watching[c] = true
+			}
 		}
 	}
 	return fmt.Sprintf("%d connections watching %d paths\nTotal watches:%d\n",

@@ -7,16 +7,47 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// record is what a transaction that is being prepared will make of a znode, as
-// far as later steps of the same transaction ask for it.
+// request is the body of a request that changes a znode; each operation has some of the
+// fields.
+type request struct {
+	path    string
+	data    []byte
+	acl     []jute.ACL
+	flags   int32
+	ttl     int64 // -1 unless the operation is createTTL
+	version int32
+}
+
+func decodeRequest(op int32, d *jute.Decoder) (request, error) {
+	r := request{ttl: -1}
+	fields := []any{&r.path}
+	switch {
+	case jute.IsCreate(op):
+		fields = append(fields, &r.data, &r.acl, &r.flags)
+		if op == jute.OpCreateTTL {
+			fields = append(fields, &r.ttl)
+		}
+		return r, d.Get(fields...)
+	case op == jute.OpSetData:
+		fields = append(fields, &r.data)
+	case op == jute.OpSetACL:
+		fields = append(fields, &r.acl)
+	}
+	return r, d.Get(append(fields, &r.version)...)
+}
+
+// hasTTL reports whether the flags of a create ask for a TTL.
+func (r *request) hasTTL() bool {
+	return r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL
+}
+
+// record is a znode as a transaction that is being prepared leaves it, for later steps of
+// the same transaction.
 type record struct {
-	exists   bool
-	acl      []jute.ACL
-	version  int32
-	aversion int32
-	cversion int32
-	children int
-	owner    int64
+	node // without its children
+
+	exists bool
+	count  int // of the children
 }
 
 // preparer turns requests into the steps of one transaction. It changes
@@ -35,41 +66,48 @@ func (s *Server) preparer(session int64, ids []identity) *preparer {
 
 // lookup returns the record of path, whether the znode exists or not.
 func (p *preparer) lookup(path string) *record {
-	path = watchPath(path)
 	if r := p.records[path]; r != nil {
 		return r
 	}
 	r := &record{}
 	if n := p.s.primary.tree.get(path); n != nil {
-		*r = record{true, n.acl, n.version, n.aversion, n.cversion, len(n.children), n.owner}
+		*r = record{*n, true, len(n.children)}
 	}
 	p.records[path] = r
 	return r
 }
 
-// existing is lookup for a znode that must exist.
-func (p *preparer) existing(path string) (*record, error) {
+// permitted is lookup for a znode that must exist and give perm.
+func (p *preparer) permitted(path string, perm int32) (*record, error) {
 	r := p.lookup(path)
 	if !r.exists {
 		return nil, Error(jute.ErrCodeNoNode)
 	}
-	return r, nil
+	return r, checkACL(r.acl, perm, p.ids)
+}
+
+// prepare adds the step of one request.
+func (p *preparer) prepare(op int32, r request) error {
+	switch {
+	case jute.IsCreate(op):
+		return p.create(op, r)
+	case op == jute.OpDelete:
+		return p.delete(r.path, r.version)
+	}
+	return p.change(op, r)
 }
 
 // owner returns what the new znode's ephemeralOwner will be.
-func (p *preparer) owner(op int32, r *createRequest) (int64, error) {
-	ttlMode := r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL
-	switch {
+func (p *preparer) owner(op int32, r *request) (int64, error) {
+	switch ttl := r.hasTTL(); {
 	case r.flags < 0 || r.flags > jute.FlagPersistentSequentialTTL:
 		return 0, Error(jute.ErrCodeBadArguments)
-	case ttlMode && p.s.opts.NoExtendedTypes:
+	case ttl && p.s.opts.NoExtendedTypes:
 		return 0, Error(jute.ErrCodeUnimplemented)
-	case ttlMode && (r.ttl <= 0 || r.ttl > maxTTL), !ttlMode && r.ttl >= 0:
+	case ttl && (r.ttl <= 0 || r.ttl > maxTTL), !ttl && r.ttl >= 0:
 		return 0, Error(jute.ErrCodeBadArguments)
-	case op == jute.OpCreateTTL && !ttlMode: // This crashes a real server.
+	case op == jute.OpCreateTTL && !ttl: // This crashes a real server.
 		return 0, Error(jute.ErrCodeBadArguments)
-	}
-	switch {
 	case op == jute.OpCreateContainer:
 		return ownerContainer, nil
 	case op == jute.OpCreateTTL:
@@ -80,28 +118,25 @@ func (p *preparer) owner(op int32, r *createRequest) (int64, error) {
 	return 0, nil
 }
 
-func (p *preparer) create(op int32, r createRequest) error {
+func (p *preparer) create(op int32, r request) error {
 	owner, err := p.owner(op, &r)
 	if err != nil {
 		return err
 	}
-	parentPath, ok := parentOf(r.path)
-	if !ok || hasNull(r.path) {
+	if isBad(r.path) {
 		return Error(jute.ErrCodeBadArguments)
 	}
 	acl, err := fixACL(r.acl, p.ids)
 	if err != nil {
 		return err
 	}
-	parent, err := p.existing(parentPath)
+	above, _ := splitPath(r.path)
+	parent, err := p.permitted(above, jute.PermCreate)
 	if err != nil {
 		return err
 	}
-	if err = checkACL(parent.acl, jute.PermCreate, p.ids); err != nil {
-		return err
-	}
 	path := r.path
-	if r.sequential() {
+	if r.flags == jute.FlagSequential || r.flags == jute.FlagEphemeralSequential || r.flags == jute.FlagPersistentSequentialTTL {
 		path += fmt.Sprintf("%010d", parent.cversion)
 	}
 	if err = validatePath(path); err != nil {
@@ -115,199 +150,98 @@ func (p *preparer) create(op int32, r createRequest) error {
 		return Error(jute.ErrCodeNoChildrenForEphemerals)
 	}
 	parent.cversion++
-	parent.children++
-	*child = record{exists: true, acl: acl, owner: owner}
+	parent.count++
+	*child = record{exists: true, node: node{acl: acl, owner: owner}}
 	p.steps = append(p.steps, step{op: jute.OpCreate, path: path, data: r.data, acl: acl, owner: owner, cversion: parent.cversion})
 	return nil
 }
 
 func (p *preparer) delete(path string, version int32) error {
-	parentPath, ok := parentOf(path)
-	if !ok || hasNull(path) || isSpecial(path) {
+	if isBad(path) || slices.Contains([]string{rootPath, zookeeperPath, quotaPath, configPath}, path) {
 		return Error(jute.ErrCodeBadArguments)
 	}
-	parent, err := p.existing(parentPath)
+	above, _ := splitPath(path)
+	parent, err := p.permitted(above, jute.PermDelete)
 	if err != nil {
 		return err
 	}
-	if err = checkACL(parent.acl, jute.PermDelete, p.ids); err != nil {
-		return err
-	}
-	n, err := p.existing(path)
-	if err != nil {
-		return err
-	}
-	if err := checkVersion(n.version, version); err != nil {
-		return err
-	}
-	if n.children > 0 {
+	switch n := p.lookup(path); {
+	case !n.exists:
+		return Error(jute.ErrCodeNoNode)
+	case version != -1 && version != n.version:
+		return Error(jute.ErrCodeBadVersion)
+	case n.count > 0:
 		return Error(jute.ErrCodeNotEmpty)
+	default:
+		*n = record{}
 	}
-	parent.children--
-	*n = record{}
+	parent.count--
 	p.steps = append(p.steps, step{op: jute.OpDelete, path: path})
 	return nil
 }
 
-func (p *preparer) setData(path string, data []byte, version int32) error {
-	n, err := p.permitted(path, jute.PermWrite)
+// change prepares setData, setACL and check.
+func (p *preparer) change(op int32, r request) error {
+	if err := validatePath(r.path); err != nil {
+		return err
+	}
+	perm := jute.PermRead
+	switch op {
+	case jute.OpSetData:
+		perm = jute.PermWrite
+	case jute.OpSetACL:
+		perm = jute.PermAdmin
+		var err error
+		if r.acl, err = fixACL(r.acl, p.ids); err != nil {
+			return err
+		}
+	}
+	n, err := p.permitted(r.path, perm)
 	if err != nil {
 		return err
 	}
-	if err := checkVersion(n.version, version); err != nil {
-		return err
+	version := &n.version
+	if op == jute.OpSetACL {
+		version = &n.aversion
 	}
-	n.version++
-	p.steps = append(p.steps, step{op: jute.OpSetData, path: path, data: data, version: n.version})
-	return nil
-}
-
-func (p *preparer) setACL(path string, acls []jute.ACL, version int32) error {
-	if err := validatePath(path); err != nil {
-		return err
-	}
-	acl, err := fixACL(acls, p.ids)
-	if err != nil {
-		return err
-	}
-	n, err := p.permitted(path, jute.PermAdmin)
-	if err != nil {
-		return err
-	}
-	if err := checkVersion(n.aversion, version); err != nil {
-		return err
-	}
-	n.aversion++
-	n.acl = acl
-	p.steps = append(p.steps, step{op: jute.OpSetACL, path: path, acl: acl, version: n.aversion})
-	return nil
-}
-
-func (p *preparer) check(path string, version int32) error {
-	n, err := p.permitted(path, jute.PermRead)
-	if err != nil {
-		return err
-	}
-	if err := checkVersion(n.version, version); err != nil {
-		return err
-	}
-	p.steps = append(p.steps, step{op: jute.OpCheck, path: path})
-	return nil
-}
-
-// permitted returns the record of a valid path that exists and gives perm.
-func (p *preparer) permitted(path string, perm int32) (*record, error) {
-	if err := validatePath(path); err != nil {
-		return nil, err
-	}
-	n, err := p.existing(path)
-	if err != nil {
-		return nil, err
-	}
-	return n, checkACL(n.acl, perm, p.ids)
-}
-
-func checkVersion(current, want int32) error {
-	if want != -1 && want != current {
+	if r.version != -1 && r.version != *version {
 		return Error(jute.ErrCodeBadVersion)
 	}
+	if op != jute.OpCheck {
+		*version++
+	}
+	if op == jute.OpSetACL {
+		n.acl = r.acl
+	}
+	p.steps = append(p.steps, step{op: op, path: r.path, data: r.data, acl: r.acl, version: *version})
 	return nil
 }
 
-func hasNull(path string) bool { return slices.Contains([]byte(path), 0) }
-
-// createRequest is the body of create, create2, createContainer and createTTL.
-type createRequest struct {
-	path  string
-	data  []byte
-	acl   []jute.ACL
-	flags int32
-	ttl   int64
-}
-
-func decodeCreate(op int32, d *jute.Decoder) createRequest {
-	r := createRequest{ttl: -1}
-	_ = d.Get(&r.path, &r.data, &r.acl, &r.flags) // the caller looks at Err
-	if op == jute.OpCreateTTL {
-		r.ttl = d.Int64()
-	}
-	return r
-}
-
-// sequential reports whether the server completes the path with a number.
-func (r *createRequest) sequential() bool {
-	return r.flags == jute.FlagSequential || r.flags == jute.FlagEphemeralSequential || r.flags == jute.FlagPersistentSequentialTTL
-}
-
-// readable reports whether a server can read this create as part of a multi. Before
-// 3.9 it looks only at those before the first failure.
-func (p *preparer) readable(op int32, r *createRequest, failed bool) bool {
+// readable reports whether a server can read this request as part of a multi. Before
+// 3.9 it looks only at the creates before the first failure.
+func (p *preparer) readable(op int32, r *request, failed bool) bool {
 	recent := p.s.opts.since("3.9.3")
-	switch ttl := r.flags == jute.FlagPersistentTTL || r.flags == jute.FlagPersistentSequentialTTL; {
-	case failed && !recent:
+	switch {
+	case !jute.IsCreate(op), failed && !recent:
 		return true
-	case ttl:
+	case r.hasTTL():
 		return op == jute.OpCreateTTL
 	}
 	return !recent || r.flags >= 0 && r.flags <= jute.FlagPersistentSequentialTTL
 }
 
-// createInMulti prepares a create inside a multi. There the flags decide what is
-// made; the operation decides only what is answered, from 3.9 on.
-func (p *preparer) createInMulti(op int32, r createRequest) (int32, error) {
-	switch r.flags {
-	case jute.FlagContainer:
+// prepareInMulti is prepare inside a multi. There the flags of a create decide what is
+// made; the operation decides only what is answered, from 3.9 on: it is returned.
+func (p *preparer) prepareInMulti(op int32, r request) (int32, error) {
+	switch {
+	case !jute.IsCreate(op), r.hasTTL():
+		return op, p.prepare(op, r)
+	case r.flags == jute.FlagContainer:
 		return jute.OpCreateContainer, p.create(jute.OpCreateContainer, r)
-	case jute.FlagPersistentTTL, jute.FlagPersistentSequentialTTL:
-		return op, p.create(op, r)
 	}
 	r.ttl = -1
 	if !p.s.opts.since("3.9.3") || op == jute.OpCreateTTL {
 		op = jute.OpCreate
 	}
 	return op, p.create(jute.OpCreate, r)
-}
-
-func (p *preparer) one(op int32, d *jute.Decoder) error {
-	if jute.IsCreate(op) {
-		r := decodeCreate(op, d)
-		if d.Err() != nil {
-			return Error(jute.ErrCodeMarshallingError)
-		}
-		return p.create(op, r)
-	}
-	r := decodeChange(op, d)
-	switch {
-	case d.Err() != nil:
-		return Error(jute.ErrCodeMarshallingError)
-	case op == jute.OpDelete:
-		return p.delete(r.path, r.version)
-	case op == jute.OpSetData:
-		return p.setData(r.path, r.data, r.version)
-	case op == jute.OpSetACL:
-		return p.setACL(r.path, r.acl, r.version)
-	case op == jute.OpCheck:
-		return p.check(r.path, r.version)
-	}
-	return Error(jute.ErrCodeUnimplemented)
-}
-
-// change is the body of delete, setData, setACL and check.
-type change struct {
-	path    string
-	data    []byte
-	acl     []jute.ACL
-	version int32
-}
-
-func decodeChange(op int32, d *jute.Decoder) change {
-	r := change{path: d.String()}
-	switch op {
-	case jute.OpSetData:
-		r.data = d.Buffer()
-	case jute.OpSetACL:
-		_ = d.Get(&r.acl) // the caller looks at Err
-	}
-	r.version = d.Int32()
-	return r
 }

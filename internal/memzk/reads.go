@@ -44,7 +44,7 @@ func (c *conn) readZnode(op int32, path string, watch bool) ([]any, error) {
 }
 
 func (c *conn) exists(path string, watch bool) ([]any, error) {
-	if hasNull(path) {
+	if strings.Contains(path, "\x00") {
 		return nil, Error(jute.ErrCodeBadArguments)
 	}
 	n := c.replica.tree.get(path)
@@ -73,8 +73,9 @@ func (c *conn) ask(op int32, path string) ([]any, error) {
 		paths := slices.Sorted(maps.Keys(c.replica.tree.ephemerals[c.session.id]))
 		return []any{slices.DeleteFunc(paths, func(p string) bool { return prefix != rootPath && !strings.HasPrefix(p, prefix) })}, nil
 	case jute.OpGetAllChildrenNumber:
+		_, count := c.replica.tree.usage(path)
 		_, err := c.readable(path, jute.PermRead)
-		return []any{int32(c.replica.tree.descendants(path))}, err //nolint:gosec // a tree in memory
+		return []any{int32(count - 1)}, err //nolint:gosec // a tree in memory
 	}
 	n, err := c.readable(path, jute.PermRead|jute.PermAdmin)
 	if err != nil {

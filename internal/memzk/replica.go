@@ -1,8 +1,6 @@
 package memzk
 
-import (
-	"github.com/zkagent/zkagent/internal/jute"
-)
+import "github.com/zkagent/zkagent/internal/jute"
 
 // replica is what the connections of one view see: a tree, and the watches on
 // it. There is one, until a test lets a view lag.
@@ -67,7 +65,7 @@ func (r *replica) applyCreate(t *txn, st *step) jute.Stat {
 		data: st.data, acl: st.acl, owner: st.owner,
 		czxid: t.zxid, mzxid: t.zxid, pzxid: t.zxid, ctime: t.time, mtime: t.time,
 	}
-	parent, _ := parentOf(st.path)
+	parent, _ := splitPath(st.path)
 	p := r.tree.get(parent)
 	r.tree.insert(st.path, n)
 	if st.cversion > p.cversion { // never after 2147483647: a server repeats that number
@@ -75,20 +73,20 @@ func (r *replica) applyCreate(t *txn, st *step) jute.Stat {
 	}
 	r.tree.account(st.path, len(st.data), 1)
 	r.dataWatches.fire(jute.EventCreated, st.path, n.acl, nil)
-	r.childWatches.fire(jute.EventChildrenChanged, watchPath(parent), p.acl, nil)
+	r.childWatches.fire(jute.EventChildrenChanged, parent, p.acl, nil)
 	return n.stat()
 }
 
 func (r *replica) applyDelete(t *txn, st *step) {
 	n := r.tree.get(st.path)
-	parent, _ := parentOf(st.path)
+	parent, _ := splitPath(st.path)
 	p := r.tree.get(parent)
 	r.tree.remove(st.path)
 	r.tree.account(st.path, -len(n.data), -1)
 	p.pzxid = t.zxid
 	reported := r.dataWatches.fire(jute.EventDeleted, st.path, n.acl, nil)
 	r.childWatches.fire(jute.EventDeleted, st.path, n.acl, reported)
-	r.childWatches.fire(jute.EventChildrenChanged, watchPath(parent), p.acl, nil)
+	r.childWatches.fire(jute.EventChildrenChanged, parent, p.acl, nil)
 }
 
 // Lag lets the views of the given addresses fall behind from now on, like
@@ -126,20 +124,12 @@ func (s *Server) CatchUp(addrs ...string) {
 // moveConns makes the connections of addr, with their watches, see r.
 func (s *Server) moveConns(addr string, r *replica) {
 	for c := range s.conns {
-		if c.addr == addr && !c.isEnded {
+		if c.addr == addr && c.ended.Err() == nil {
 			c.replica.dataWatches.move(c, r.dataWatches)
 			c.replica.childWatches.move(c, r.childWatches)
 			c.replica = r
 		}
 	}
-}
-
-// replicaFor returns what a new connection sees. It needs Server.mu.
-func (s *Server) replicaFor(addr string) *replica {
-	if r := s.lagging[addr]; r != nil {
-		return r
-	}
-	return s.primary
 }
 
 // catchUp applies what is pending; a write or a sync of a connection must see

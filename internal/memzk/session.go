@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 type session struct {
@@ -39,7 +40,7 @@ func (s *Server) openSession(wanted time.Duration) *session {
 	if sess.local = s.readOnly; !sess.local {
 		s.commit(nil)
 	}
-	s.wakeClock()
+	pace.Notify(s.wake)
 	return sess
 }
 
@@ -108,14 +109,6 @@ func (s *Server) clock() {
 	}
 }
 
-// wakeClock makes the clock look again, after something became due earlier.
-func (s *Server) wakeClock() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 // runDue does what is due and returns the time until the next thing is.
 func (s *Server) runDue(now time.Time) time.Duration {
 	if s.frozen || s.down || s.readOnly {
@@ -146,7 +139,7 @@ func (s *Server) reap(now time.Time) {
 		if len(n.children) > 0 {
 			continue
 		}
-		if isTTL(n.owner) && now.UnixMilli()-n.mtime <= ttlOf(n.owner) || n.owner == ownerContainer && n.cversion == 0 {
+		if isTTL(n.owner) && now.UnixMilli()-n.mtime <= n.owner&^ownerTTLMask || n.owner == ownerContainer && n.cversion == 0 {
 			continue
 		}
 		s.commit([]step{{op: jute.OpDelete, path: path}})

@@ -1,6 +1,8 @@
 package memzk
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -56,8 +58,6 @@ func isEphemeral(owner int64) bool {
 
 func isTTL(owner int64) bool { return owner != ownerContainer && owner&ownerTTLMask == ownerTTLMask }
 
-func ttlOf(owner int64) int64 { return owner &^ ownerTTLMask }
-
 type tree struct {
 	zxid       int64 // of the last transaction applied
 	nodes      map[string]*node
@@ -68,17 +68,16 @@ type tree struct {
 // newTree returns the tree that a fresh server has.
 func newTree() *tree {
 	t := &tree{nodes: map[string]*node{}, ephemerals: map[int64]map[string]struct{}{}, reapable: map[string]struct{}{}}
-	open := []jute.ACL{{Perms: jute.PermAll, Scheme: "world", ID: "anyone"}}
 	readable := []jute.ACL{{Perms: jute.PermRead, Scheme: "world", ID: "anyone"}}
-	t.nodes[rootPath] = &node{data: []byte{}, acl: open, cversion: 0, children: map[string]struct{}{"zookeeper": {}}}
-	t.nodes[zookeeperPath] = &node{data: []byte{}, acl: open, children: map[string]struct{}{"quota": {}, "config": {}}}
-	t.nodes[quotaPath] = &node{data: []byte{}, acl: open}
+	t.nodes[rootPath] = &node{data: []byte{}, acl: openACL, children: map[string]struct{}{"zookeeper": {}}}
+	t.nodes[zookeeperPath] = &node{data: []byte{}, acl: openACL, children: map[string]struct{}{"quota": {}, "config": {}}}
+	t.nodes[quotaPath] = &node{data: []byte{}, acl: openACL}
 	t.nodes[configPath] = &node{data: []byte{}, acl: readable, aversion: -1}
 	return t
 }
 
 // get returns the znode, or nil. The empty path is the root, as on a server.
-func (t *tree) get(path string) *node { return t.nodes[watchPath(path)] }
+func (t *tree) get(path string) *node { return t.nodes[cmp.Or(path, rootPath)] }
 
 // clone returns a copy that shares data and ACLs.
 func (t *tree) clone() *tree {
@@ -99,12 +98,12 @@ func (t *tree) clone() *tree {
 
 // insert adds a znode below its parent, which exists.
 func (t *tree) insert(path string, n *node) {
-	parent, _ := parentOf(path)
-	p := t.get(parent)
+	parent, name := splitPath(path)
+	p := t.nodes[parent]
 	if p.children == nil {
 		p.children = map[string]struct{}{}
 	}
-	p.children[baseName(path)] = struct{}{}
+	p.children[name] = struct{}{}
 	t.nodes[path] = n
 	switch {
 	case isEphemeral(n.owner):
@@ -120,8 +119,8 @@ func (t *tree) insert(path string, n *node) {
 // remove deletes a znode from its parent and from the tree.
 func (t *tree) remove(path string) {
 	n := t.nodes[path]
-	parent, _ := parentOf(path)
-	delete(t.get(parent).children, baseName(path))
+	parent, name := splitPath(path)
+	delete(t.nodes[parent].children, name)
 	delete(t.nodes, path)
 	delete(t.reapable, path)
 	if owned := t.ephemerals[n.owner]; owned != nil {
@@ -132,16 +131,70 @@ func (t *tree) remove(path string) {
 	}
 }
 
-// descendants counts the znodes below path.
-func (t *tree) descendants(path string) int {
-	if path == rootPath {
-		return len(t.nodes) - 1
+// A quota of a path is two znodes below /zookeeper/quota and that path: what it
+// is limited to, which clients write, and what it uses, which the server writes.
+const (
+	limitsName = "/zookeeper_limits"
+	statsName  = "/zookeeper_stats"
+)
+
+// account notes in the znode for it what a change of path makes of the usage of
+// its quota. That is no change of the znode itself: it has no version.
+func (t *tree) account(path string, bytes, count int) {
+	if prefix, ok := strings.CutPrefix(path, quotaPath); ok && count > 0 {
+		if prefix, ok = strings.CutSuffix(prefix, statsName); ok {
+			usedBytes, usedCount := t.usage(prefix)
+			t.nodes[path].data = fmt.Appendf(nil, "count=%d,bytes=%d", usedCount, usedBytes)
+		}
+		return
 	}
-	n := 0
-	for p := range t.nodes {
-		if strings.HasPrefix(p, path+"/") {
-			n++
+	for prefix := path; len(t.nodes[quotaPath].children) > 0 && prefix != rootPath; prefix, _ = splitPath(prefix) {
+		if t.nodes[quotaPath+prefix+limitsName] == nil {
+			continue
+		}
+		var usedCount, usedBytes int
+		stats := t.nodes[quotaPath+prefix+statsName]
+		if stats == nil {
+			return
+		}
+		if n, err := fmt.Sscanf(string(stats.data), "count=%d,bytes=%d", &usedCount, &usedBytes); n == 2 && err == nil {
+			stats.data = fmt.Appendf(nil, "count=%d,bytes=%d", usedCount+count, usedBytes+bytes)
+		}
+		return
+	}
+}
+
+// usage counts the data and the znodes at and below path.
+func (t *tree) usage(path string) (bytes, count int64) { //nolint:nonamedreturns // Two numbers of one type.
+	for p, n := range t.nodes {
+		if p == path || strings.HasPrefix(p, strings.TrimSuffix(path, "/")+"/") {
+			bytes += int64(len(n.data))
+			count++
 		}
 	}
-	return n
+	return bytes, count
+}
+
+// Paths that a server always has.
+const (
+	rootPath      = "/"
+	zookeeperPath = "/zookeeper"
+	quotaPath     = "/zookeeper/quota"
+	configPath    = "/zookeeper/config"
+)
+
+// splitPath returns the parent of a path that has a slash, and the name in it.
+func splitPath(path string) (string, string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, 1)], path[i+1:]
+}
+
+// isBad reports whether a server refuses a path before it looks at anything else.
+func isBad(path string) bool { return !strings.Contains(path, "/") || strings.Contains(path, "\x00") }
+
+func validatePath(path string) error {
+	if jute.CheckPath(path) != nil {
+		return Error(jute.ErrCodeBadArguments)
+	}
+	return nil
 }

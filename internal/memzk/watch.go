@@ -23,12 +23,11 @@ const (
 type watchTable struct {
 	separate  bool
 	byPath    map[string]map[*conn]watchMode
-	byConn    map[*conn]map[string]struct{}
 	recursive int // number of recursive watches; 0 spares the walk up the path
 }
 
 func newWatchTable(separate bool) *watchTable {
-	return &watchTable{separate: separate, byPath: map[string]map[*conn]watchMode{}, byConn: map[*conn]map[string]struct{}{}}
+	return &watchTable{separate: separate, byPath: map[string]map[*conn]watchMode{}}
 }
 
 // add sets a watch. On servers before 3.9 the latest mode replaces the one
@@ -37,20 +36,15 @@ func (w *watchTable) add(path string, c *conn, mode watchMode) {
 	if w.byPath[path] == nil {
 		w.byPath[path] = map[*conn]watchMode{}
 	}
-	if w.byConn[c] == nil {
-		w.byConn[c] = map[string]struct{}{}
-	}
-	before := w.byPath[path][c]
 	if w.separate {
-		mode |= before
+		mode |= w.byPath[path][c]
 	}
-	w.set(path, c, before, mode)
-	w.byConn[c][path] = struct{}{}
+	w.set(path, c, mode)
 }
 
 // set changes a mode and keeps count of the recursive ones.
-func (w *watchTable) set(path string, c *conn, before, after watchMode) {
-	if before&recursive != 0 {
+func (w *watchTable) set(path string, c *conn, after watchMode) {
+	if w.byPath[path][c]&recursive != 0 {
 		w.recursive--
 	}
 	if after&recursive != 0 {
@@ -64,10 +58,6 @@ func (w *watchTable) set(path string, c *conn, before, after watchMode) {
 	if len(w.byPath[path]) == 0 {
 		delete(w.byPath, path)
 	}
-	delete(w.byConn[c], path)
-	if len(w.byConn[c]) == 0 {
-		delete(w.byConn, c)
-	}
 }
 
 // remove takes watches of some modes away and reports whether there was one.
@@ -80,7 +70,7 @@ func (w *watchTable) remove(path string, c *conn, modes watchMode) bool {
 	if mode&modes == 0 {
 		return false
 	}
-	w.set(path, c, mode, mode&^modes)
+	w.set(path, c, mode&^modes)
 	return true
 }
 
@@ -97,21 +87,25 @@ func (w *watchTable) has(path string, c *conn, modes watchMode) bool {
 // recursive watches at all.
 func (w *watchTable) upwards(path string, f func(string)) {
 	for w.recursive > 0 && strings.LastIndexByte(path, '/') >= 0 && path != rootPath {
-		path = watchPath(path[:strings.LastIndexByte(path, '/')])
+		path, _ = splitPath(path)
 		f(path)
 	}
 }
 
 func (w *watchTable) forget(c *conn) {
-	for path := range w.byConn[c] {
-		w.remove(path, c, anyMode)
+	for path, watchers := range w.byPath {
+		if watchers[c] != 0 {
+			w.set(path, c, 0)
+		}
 	}
 }
 
 // move gives all watches of a connection to another table.
 func (w *watchTable) move(c *conn, to *watchTable) {
-	for path := range w.byConn[c] {
-		to.add(path, c, w.byPath[path][c])
+	for path, watchers := range w.byPath {
+		if watchers[c] != 0 {
+			to.add(path, c, watchers[c])
+		}
 	}
 	w.forget(c)
 }
@@ -126,7 +120,7 @@ func (w *watchTable) fire(event int32, path string, acl []jute.ACL, skip map[*co
 			continue
 		}
 		found[c] = true
-		w.set(path, c, mode, mode&^oneShot)
+		w.set(path, c, mode&^oneShot)
 	}
 	if event != jute.EventChildrenChanged {
 		w.upwards(path, func(p string) {
@@ -166,4 +160,114 @@ func (r *replica) countWatches(n *WatchCounts) {
 			n.Children += int(m & oneShot)
 		}
 	}
+}
+
+// setWatches takes up the watches of a previous connection. What changed since
+// the zxid that the client names gives an event at once instead.
+func (c *conn) setWatches(op int32, d *jute.Decoder) error {
+	since := d.Int64()
+	data, exist, child := d.Strings(), d.Strings(), d.Strings()
+	var kept, deep []string
+	if op == jute.OpSetWatches2 {
+		kept, deep = d.Strings(), d.Strings()
+	}
+	if d.Err() != nil {
+		return d.Err()
+	}
+	r := c.replica
+	for _, path := range data {
+		c.takeUp(r.dataWatches, path, jute.EventDataChanged, func(n *node) bool { return n.mzxid > since })
+	}
+	for _, path := range exist {
+		if n := r.tree.get(path); n != nil {
+			c.missed(n, jute.EventCreated, path)
+		} else {
+			r.dataWatches.add(path, c, oneShot)
+		}
+	}
+	for _, path := range child {
+		c.takeUp(r.childWatches, path, jute.EventChildrenChanged, func(n *node) bool { return n.pzxid > since })
+	}
+	for _, path := range kept {
+		c.addPersistent(path, persistent)
+	}
+	for _, path := range deep {
+		c.addPersistent(path, recursive)
+	}
+	return nil
+}
+
+// takeUp sets one watch, or sends the event of what happened to its znode.
+func (c *conn) takeUp(w *watchTable, path string, event int32, changed func(*node) bool) {
+	switch n := c.replica.tree.get(path); {
+	case n == nil:
+		c.notify(jute.EventDeleted, path)
+	case changed(n):
+		c.missed(n, event, path)
+	default:
+		w.add(path, c, oneShot)
+	}
+}
+
+// addPersistent sets a watch that stays. From 3.9 on a recursive one is none of
+// children.
+func (c *conn) addPersistent(path string, mode watchMode) {
+	if mode != recursive || !c.replica.childWatches.separate {
+		c.replica.childWatches.add(path, c, mode)
+	}
+	c.replica.dataWatches.add(path, c, mode)
+}
+
+// missed sends the event of a change that the previous connection has missed. Newer
+// servers send it only to a session that may read the znode.
+func (c *conn) missed(n *node, event int32, path string) {
+	if !c.s.opts.since("3.9.6") || allowed(n.acl, jute.PermRead, c.ids) {
+		c.notify(event, path)
+	}
+}
+
+func (c *conn) addWatch(path string, mode int32) ([]any, error) {
+	switch mode {
+	case jute.AddWatchPersistent:
+		c.addPersistent(path, persistent)
+	case jute.AddWatchPersistentRecursive:
+		c.addPersistent(path, recursive)
+	default:
+		return nil, Error(jute.ErrCodeMarshallingError)
+	}
+	return []any{jute.ErrCodeOK}, nil
+}
+
+// checkOrRemoveWatches answers whether there is such a watch, and for
+// removeWatches takes it away.
+func (c *conn) checkOrRemoveWatches(op int32, path string, kind int32) error {
+	var tables []*watchTable
+	modes := oneShot
+	both := []*watchTable{c.replica.childWatches, c.replica.dataWatches}
+	switch recent := both[0].separate; {
+	case kind == jute.WatcherChildren:
+		tables = both[:1]
+	case kind == jute.WatcherData:
+		tables = both[1:]
+	case kind == jute.WatcherAny:
+		tables, modes = both, anyMode
+	case kind == jute.WatcherPersistent && recent:
+		tables, modes = both, persistent
+	case kind == jute.WatcherPersistentRecursive && recent:
+		tables, modes = both, recursive
+	default:
+		return Error(jute.ErrCodeMarshallingError)
+	}
+	found := false
+	for _, w := range tables {
+		if op == jute.OpRemoveWatches {
+			found = w.remove(path, c, modes) || found
+		} else {
+			found = w.has(path, c, modes) || found
+		}
+	}
+	if !found {
+		return Error(jute.ErrCodeNoWatcher)
+	}
+	return nil
 }

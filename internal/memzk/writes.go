@@ -11,28 +11,27 @@ func (s *Server) commit(steps []step) []jute.Stat {
 		r.pending = append(r.pending, t)
 	}
 	if s.opts.Committed != nil {
-		s.report(steps)
+		var changes []Change
+		for i := range steps {
+			switch st := &steps[i]; st.op {
+			case jute.OpCreate, jute.OpSetData:
+				changes = append(changes, Change{st.path, append([]byte{}, st.data...)})
+			case jute.OpDelete:
+				changes = append(changes, Change{st.path, nil})
+			}
+		}
+		s.opts.Committed(changes)
 	}
 	return stats
 }
 
-// report reports the steps of a transaction to the observer.
-func (s *Server) report(steps []step) {
-	var changes []Change
-	for i := range steps {
-		switch st := &steps[i]; st.op {
-		case jute.OpCreate, jute.OpSetData:
-			changes = append(changes, Change{st.path, append([]byte{}, st.data...)})
-		case jute.OpDelete:
-			changes = append(changes, Change{st.path, nil})
-		}
-	}
-	s.opts.Committed(changes)
-}
-
 func (c *conn) write(op int32, d *jute.Decoder) ([]any, error) {
 	p := c.s.preparer(c.session.id, c.ids)
-	if err := p.one(op, d); err != nil {
+	r, err := decodeRequest(op, d)
+	if err == nil {
+		err = p.prepare(op, r)
+	}
+	if err != nil {
 		return nil, c.refuse(codeOf(err))
 	}
 	stats := c.s.commit(p.steps)
@@ -58,7 +57,7 @@ func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 	p := c.s.preparer(c.session.id, c.ids)
 	var ops []int32
 	var failed error
-	failedAt := -1
+	failedAt := 0
 	for {
 		var h jute.MultiHeader
 		if err := d.Get(&h); err != nil || !h.Done && (!multiOp(h.Type) || !c.s.knows(h.Type)) {
@@ -68,22 +67,12 @@ func (c *conn) multi(d *jute.Decoder) ([]any, error) {
 			break
 		}
 		op := h.Type
-		var r createRequest
-		if jute.IsCreate(op) {
-			r = decodeCreate(op, d)
-		}
-		switch {
-		case jute.IsCreate(op) && !p.readable(op, &r, failed != nil):
+		r, err := decodeRequest(op, d)
+		if err != nil || !p.readable(op, &r, failed != nil) {
 			return nil, c.refuse(jute.ErrCodeMarshallingError)
-		case failed != nil && !jute.IsCreate(op):
-			_ = decodeChange(op, d) // not looked at
-		case failed != nil:
-		case jute.IsCreate(op):
-			op, failed = p.createInMulti(op, r)
-		default:
-			failed = p.one(op, d)
 		}
-		if failed != nil && failedAt < 0 {
+		if failed == nil {
+			op, failed = p.prepareInMulti(op, r)
 			failedAt = len(ops)
 		}
 		ops = append(ops, op)
