@@ -186,7 +186,7 @@ func (t *applying) foreign(o *output, directory bool) bool {
 		return false
 	}
 	if err == nil {
-		if recorded && w.Holds(now) || t.otherDoorWrote(t.name, o.Destination) {
+		if recorded && w.Digest == files.Digest(now) || t.otherDoorWrote(t.name, o.Destination) {
 			return false
 		}
 		if bytes.Equal(now, o.Data) {
@@ -256,7 +256,7 @@ func (t *applying) claim() error {
 	for i, s := range t.tx.Files()[:len(t.staged)] {
 		dest := t.staged[i].Destination
 		if _, ok := b.written[dest]; !ok && s.Changed() {
-			list[dest] = files.Written{Path: dest, Digest: files.Digest(s.Data())}
+			list[dest] = files.Written{Path: dest, Digest: s.New}
 		}
 	}
 	if len(list) == 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -279,7 +280,7 @@ func (t *applying) reach(o *output, f files.File, known bool) (later bool, err e
 // stageRemoval removes a file that is no longer wanted, unless something else
 // changed it.
 func (t *applying) stageRemoval(dest string) error {
-	mine, err := t.tx.Remove(files.File{Destination: dest, Symlink: files.SymlinkRefuse}, t.job.Bundle.digestOf(dest))
+	mine, err := t.tx.Remove(files.File{Destination: dest, Symlink: files.SymlinkRefuse}, t.job.Bundle.written[dest].Digest)
 	if err != nil {
 		return fail(stageStage, time.Second, err)
 	}
@@ -295,7 +296,7 @@ func (t *applying) stageRemoval(dest string) error {
 // that this is to be reported, not repaired. New content replaces it.
 func (t *applying) leftAlone(o *output) bool {
 	w, ok := t.job.Bundle.written[o.Destination]
-	if !ok || o.Config.Drift != driftReport || !w.Holds(o.Data) {
+	if !ok || o.Config.Drift != driftReport || w.Digest != files.Digest(o.Data) {
 		return false
 	}
 	d, err := w.Drift(t.file(o))
@@ -341,17 +342,6 @@ func (t *applying) remember() {
 	}
 }
 
-// digestOf returns the digest of a file that was written; empty: none was.
-func (b *Bundle) digestOf(dest string) string {
-	w, ok := b.written[dest]
-	if !ok {
-		return ""
-	}
-	sum := w.Sum()
-	b.written[dest] = w // It is known from now on.
-	return sum
-}
-
 // loadRecord reads, once, what a previous process wrote.
 func (t *applying) loadRecord() {
 	if b := t.job.Bundle; b.written == nil {
@@ -377,10 +367,7 @@ func (e *Engine) loadWritten(stateDir, bundle string) map[string]files.Written {
 
 // saveWritten keeps a record for the next process.
 func (t *applying) saveWritten(list map[string]files.Written, save func(path string, data []byte) error) error {
-	for dest := range t.job.Bundle.written {
-		t.job.Bundle.digestOf(dest)
-		list[dest] = t.job.Bundle.written[dest]
-	}
+	maps.Copy(list, t.job.Bundle.written)
 	data, err := json.Marshal(list)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package files
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +10,7 @@ import (
 // something else changed it. It can be kept as JSON.
 type Written struct {
 	Path   string      `json:"path"`
-	Digest string      `json:"digest"` // empty until it is asked for: see Sum
+	Digest string      `json:"digest"`
 	Mode   fs.FileMode `json:"mode"`
 	UID    int         `json:"uid"`
 	GID    int         `json:"gid"`
@@ -22,31 +21,11 @@ type Written struct {
 	ModTime int64  `json:"mtime"` // nanoseconds since 1970
 	Inode   uint64 `json:"inode"`
 
-	// held says that data are the bytes: of a file that this process wrote.
-	held bool
-	data []byte
 	// extended are its access list and label, while changed is the time of its last
 	// change of any kind. Before Linux 6.13 a list that is set within a tick (4 ms)
 	// after the swap is not seen.
 	extended extended
 	changed  int64
-}
-
-// Sum returns the digest. Where the bytes are held it is made when it is first
-// asked for, since most files change again before anybody does.
-func (w *Written) Sum() string {
-	if w.Digest == "" && w.held {
-		w.Digest = Digest(w.data)
-	}
-	return w.Digest
-}
-
-// Holds reports whether data are the bytes that were written.
-func (w *Written) Holds(data []byte) bool {
-	if w.held {
-		return bytes.Equal(w.data, data)
-	}
-	return w.Digest == Digest(data)
 }
 
 // Drift says how a file differs from what was written.
@@ -65,24 +44,21 @@ const (
 // Written returns the record of the file that was put in place. An edit by
 // something else since then shows as drift.
 func (s *Staged) Written() (Written, error) {
-	w := Written{Path: s.file.Destination, Digest: s.sum, held: true, data: s.data}
-	if s.dir == nil {
-		return w, fmt.Errorf("look at %s: %w", s.file.Destination, fs.ErrNotExist)
-	}
-	info, err := s.dir.lstat(s.base)
+	w := Written{Path: s.File.Destination, Digest: s.New}
+	info, err := s.dir.lstat(s.Base)
 	ours := false
 	if err == nil {
 		ours, err = s.holds(info)
 	}
 	if err != nil {
-		return w, fmt.Errorf("look at %s: %w", s.file.Destination, err)
+		return w, fmt.Errorf("look at %s: %w", w.Path, err)
 	}
 	if ours {
 		w.see(info)
-		w.extended, w.changed = s.attr.extended, changeTime(statOf(info))
+		w.extended, w.changed = s.Attr.extended, changeTime(statOf(info))
 	}
 	now := attributesOf(info)
-	w.Mode, w.UID, w.GID = now.mode, now.uid, now.gid
+	w.Mode, w.UID, w.GID = now.Mode, now.UID, now.GID
 	return w, nil
 }
 
@@ -95,8 +71,8 @@ func (s *Staged) holds(info fs.FileInfo) (bool, error) {
 			return true, nil
 		}
 	}
-	now, _, err := s.dir.read(s.base, s.file.maxSize())
-	return bytes.Equal(now, s.data), err
+	now, _, err := s.dir.digest(s.Base, s.File.maxSize())
+	return now == s.New, err
 }
 
 func (w *Written) see(info fs.FileInfo) {
@@ -133,9 +109,9 @@ func (w *Written) drift(f File) (Drift, error) {
 		if w.Inode != 0 && w.Size != info.Size() {
 			return DriftContent, nil
 		}
-		var data []byte
-		data, info, err = dir.read(base, f.maxSize())
-		if errors.Is(err, ErrTooLarge) || err == nil && !w.Holds(data) {
+		var sum string
+		sum, info, err = dir.digest(base, f.maxSize())
+		if errors.Is(err, ErrTooLarge) || err == nil && sum != w.Digest {
 			return DriftContent, nil
 		}
 		if err == nil {
@@ -151,9 +127,9 @@ func (w *Written) drift(f File) (Drift, error) {
 		return DriftNone, err
 	}
 	switch now := attributesOf(info); {
-	case now.mode != w.Mode:
+	case now.Mode != w.Mode:
 		return DriftMode, nil
-	case now.uid != w.UID || now.gid != w.GID:
+	case now.UID != w.UID || now.GID != w.GID:
 		return DriftOwner, nil
 	}
 	return DriftNone, nil

@@ -26,6 +26,3 @@ func (tx *Tx) Stage(f File, data []byte) (*Staged, error) {
 	}
 	return list[0], nil
 }
-
-// Old returns the bytes of the file before the swap, and whether there was one.
-func (s *Staged) Old() ([]byte, bool) { return s.old, s.existed }

@@ -1,7 +1,7 @@
 package files
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -53,24 +53,16 @@ type File struct {
 // Staged is the new content of one file, durable beside its destination. It
 // is used by one goroutine at a time, and belongs to its Tx.
 type Staged struct {
-	file    File
-	dir     *directory
-	base    string // name in dir; of the target, when the destination is a link
-	temp    string // name in dir; empty: nothing was written
-	prev    string // name in undo of a link to the old file, or of a copy; empty: none
-	undo    *directory
-	data    []byte
-	old     []byte
-	sum     string // digest of data; empty until it is needed
-	oldSum  string // likewise
-	existed bool
-	remove  bool // the file is to go
-	attr    attributes
-	oldAttr attributes
-	made    fs.FileInfo // the new file before it was renamed; nil: there is none
-	changed bool
-	swapped bool
-	closed  bool
+	entry
+
+	dir, undo *directory // of Dir and PrevDir
+	data      []byte
+	old       []byte      // of the old file, where nothing else keeps them; nil otherwise
+	made      fs.FileInfo // the new file before it was renamed; nil: there is none
+	changed   bool
+	swapped   bool
+	unsettled bool // a rename or removal that is not durable yet
+	closed    bool
 }
 
 // stage writes data beside the destination, with mode and owner set, and
@@ -81,7 +73,7 @@ func stage(f File, data []byte, dry bool) (*Staged, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
 	}
-	s.data = data
+	s.data, s.New = data, Digest(data)
 	if err := s.prepare(dry); err != nil {
 		s.discard()
 		return nil, fmt.Errorf("stage %s: %w", f.Destination, err)
@@ -98,7 +90,7 @@ func openDestination(f File) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Staged{file: f, dir: dir, undo: dir, base: base}
+	s := &Staged{entry: entry{File: f, Dir: dir.path, Base: base}, dir: dir, undo: dir}
 	if err := s.readOld(); err != nil {
 		dir.close()
 		return nil, err
@@ -143,30 +135,21 @@ func linkError(path, link string) error {
 		"name the real directory, or set symlink = %q", path, errLink, link, SymlinkFollow)
 }
 
-// recognize takes the present bytes from the record of what was written, if the
-// file is still that one.
-func (s *Staged) recognize() bool {
-	w := s.file.Known
-	if w == nil || !w.held {
-		return false
-	}
-	info, err := s.dir.lstat(s.base)
-	if err != nil || !info.Mode().IsRegular() || !w.seen(info) {
-		return false
-	}
-	s.old, s.oldSum = w.data, w.Digest
-	s.existed, s.oldAttr = true, attributesOf(info)
-	if w.changed == changeTime(statOf(info)) {
-		s.oldAttr.extended = w.extended
-	}
-	return true
-}
-
+// readOld looks at the present file. It does not read one that is as this process has
+// seen it last.
 func (s *Staged) readOld() error {
-	if s.recognize() {
-		return nil
+	known := s.File.Known
+	if known != nil {
+		info, err := s.dir.lstat(s.Base)
+		if err == nil && info.Mode().IsRegular() && known.seen(info) {
+			s.Old, s.OldAttr = known.Digest, attributesOf(info)
+			if known.changed == changeTime(statOf(info)) {
+				s.OldAttr.extended = known.extended
+			}
+			return nil
+		}
 	}
-	old, info, err := s.dir.read(s.base, s.file.maxSize())
+	old, info, err := s.dir.digest(s.Base, s.File.maxSize())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -175,14 +158,13 @@ func (s *Staged) readOld() error {
 	case err != nil:
 		return err
 	}
-	s.old = old
-	s.existed, s.oldAttr = true, attributesOf(info)
+	s.Old, s.OldAttr = old, attributesOf(info)
 	return nil
 }
 
 func attributesOf(info fs.FileInfo) attributes {
 	st := statOf(info)
-	return attributes{mode: permissions(info.Mode()), uid: int(st.Uid), gid: int(st.Gid)}
+	return attributes{Mode: permissions(info.Mode()), UID: int(st.Uid), GID: int(st.Gid)}
 }
 
 func permissions(m fs.FileMode) fs.FileMode {
@@ -205,28 +187,26 @@ func kindOf(m fs.FileMode) string {
 
 // prepare decides whether anything changes, and writes the new file.
 func (s *Staged) prepare(dry bool) error {
-	attr, err := s.wanted()
-	if err != nil {
+	var err error
+	if s.Attr, err = s.wanted(); err != nil {
 		return err
 	}
-	s.attr = attr
-	s.changed = !s.existed || !bytes.Equal(s.old, s.data) || s.attr.differs(s.oldAttr)
+	s.changed = s.Old != s.New || s.Attr.differs(s.OldAttr)
 	if !s.changed || dry {
 		return nil
 	}
 	if err := s.readExtended(); err != nil {
 		return err
 	}
-	s.attr.extended = s.oldAttr.extended
-	if s.file.InPlace && s.existed {
+	s.Attr.extended = s.OldAttr.extended
+	if s.inPlace() {
 		return nil
 	}
-	name := tempName(s.base, "new")
-	s.temp = name
-	s.made, err = s.dir.create(name, s.data, s.attr, false)
+	s.Temp = tempName(s.Base, "new")
+	s.made, err = s.dir.create(s.Temp, s.data, s.Attr, false)
 	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Op == "create" {
 		// The random name would make every try another error.
-		return fmt.Errorf("write a new file into %s as user %d: %w%s", s.dir.path, os.Geteuid(), pe.Err, s.inPlaceHint())
+		return fmt.Errorf("write a new file into %s as user %d: %w%s", s.Dir, os.Geteuid(), pe.Err, s.inPlaceHint())
 	}
 	return err
 }
@@ -234,7 +214,7 @@ func (s *Staged) prepare(dry bool) error {
 // inPlaceHint names in_place where the directory cannot be written and the
 // file can.
 func (s *Staged) inPlaceHint() string {
-	f, _, err := s.dir.open(s.base, os.O_WRONLY)
+	f, _, err := s.dir.open(s.Base, os.O_WRONLY)
 	if err != nil {
 		return ""
 	}
@@ -245,42 +225,38 @@ func (s *Staged) inPlaceHint() string {
 // readExtended reads the access list and the label of the present file, which
 // the new one gets, too.
 func (s *Staged) readExtended() error {
-	if !s.existed || s.oldAttr.extended.known {
+	if s.Old == "" || s.OldAttr.extended.known {
 		return nil
 	}
-	f, _, err := s.dir.open(s.base, os.O_RDONLY)
+	f, _, err := s.dir.open(s.Base, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	s.oldAttr.extended, err = readExtended(f)
+	s.OldAttr.extended, err = readExtended(f)
 	return err
 }
 
 // wanted are the attributes that the file shall have.
 func (s *Staged) wanted() (attributes, error) {
-	uid, gid, err := ids(s.file.Owner, s.file.Group)
-	if err != nil {
-		return attributes{}, err
+	uid, gid, err := ids(s.File.Owner, s.File.Group)
+	a := attributes{Mode: permissions(s.File.Mode), UID: uid, GID: gid, forced: uid >= 0 || gid >= 0}
+	old := attributes{Mode: defaultMode, UID: -1, GID: -1}
+	if s.Old != "" {
+		old = s.OldAttr
 	}
-	a := attributes{mode: permissions(s.file.Mode), uid: uid, gid: gid, forced: uid >= 0 || gid >= 0}
-	if s.existed && uid < 0 {
-		a.uid = s.oldAttr.uid
+	if uid < 0 {
+		a.UID = old.UID
 	}
-	if s.existed && gid < 0 {
-		a.gid = s.oldAttr.gid
+	if gid < 0 {
+		a.GID = old.GID
 	}
-	if a.mode == 0 {
-		a.mode = defaultMode
-		if s.existed {
-			a.mode = s.oldAttr.mode
-		}
-	}
-	return a, nil
+	a.Mode = cmp.Or(a.Mode, old.Mode)
+	return a, err
 }
 
 func (a attributes) differs(old attributes) bool {
-	return a.mode != old.mode || a.uid >= 0 && a.uid != old.uid || a.gid >= 0 && a.gid != old.gid
+	return a.Mode != old.Mode || a.UID >= 0 && a.UID != old.UID || a.GID >= 0 && a.GID != old.GID
 }
 
 // tempName is a name in the directory of the file that no include pattern
@@ -301,14 +277,16 @@ const tempMark = ".zkagent-"
 // Digest returns the digest that identifies the content of a file.
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return digestOf(sum[:])
 }
+
+func digestOf(sum []byte) string { return "sha256:" + hex.EncodeToString(sum) }
 
 // Changed reports whether the swap changes anything.
 func (s *Staged) Changed() bool { return s.changed }
 
 // Destination returns the path as the settings name it.
-func (s *Staged) Destination() string { return s.file.Destination }
+func (s *Staged) Destination() string { return s.File.Destination }
 
 // Path returns the path of the staged file, for a check: that of [Tx.Materialize] in dir for
 // one that is written in place, and the destination when nothing changes.
@@ -317,16 +295,13 @@ func (s *Staged) Path(dir string) string {
 	case s.Beside() != "":
 		return s.Beside()
 	case s.changed && s.inPlace():
-		return filepath.Join(dir, s.file.Destination)
+		return filepath.Join(dir, s.File.Destination)
 	}
-	return s.dir.join(s.base)
+	return s.dir.join(s.Base)
 }
 
-// Data returns the new bytes; they must not be changed.
-func (s *Staged) Data() []byte { return s.data }
-
 // Existed reports whether there was a file at the destination.
-func (s *Staged) Existed() bool { return s.existed }
+func (s *Staged) Existed() bool { return s.Old != "" }
 
 // Sweep removes what killed processes left of changes to these files: staged
 // files and links to old ones. Call it after [Recover], while none of the
@@ -389,16 +364,16 @@ type After struct {
 
 // After returns the file as the swap will leave it.
 func (s *Staged) After() After {
-	return After{Path: s.dir.join(s.base), Data: s.data, Mode: s.attr.mode, UID: s.attr.uid, GID: s.attr.gid, Gone: s.remove}
+	return After{Path: s.dir.join(s.Base), Data: s.data, Mode: s.Attr.Mode, UID: s.Attr.UID, GID: s.Attr.GID, Gone: s.New == ""}
 }
 
 // Beside returns the path of the staged file in the directory of its destination; "" when
 // there is none.
 func (s *Staged) Beside() string {
-	if s.temp == "" || s.swapped {
+	if s.Temp == "" || s.swapped {
 		return ""
 	}
-	return s.dir.join(s.temp)
+	return s.dir.join(s.Temp)
 }
 
 // AfterMakeDirs returns a file as it will be in a directory that [MakeDirs] has yet to
@@ -407,7 +382,7 @@ func AfterMakeDirs(f File, data []byte) (After, bool, error) {
 	if _, err := os.Stat(filepath.Dir(f.Destination)); !errors.Is(err, fs.ErrNotExist) {
 		return After{}, false, nil
 	}
-	s := &Staged{file: f}
+	s := &Staged{entry: entry{File: f}}
 	attr, err := s.wanted()
-	return After{Path: f.Destination, Data: data, Mode: attr.mode, UID: attr.uid, GID: attr.gid}, true, err
+	return After{Path: f.Destination, Data: data, Mode: attr.Mode, UID: attr.UID, GID: attr.GID}, true, err
 }

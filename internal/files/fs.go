@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is the one seam of the file operations. A nil FS, Before or After changes
+// FS is the one seam of the file operations. A nil FS or function changes
 // nothing. Package internal/zktest/filestest has a disk that fails, is cut off between two
 // calls, and loses what was not made durable.
 type FS struct {
@@ -30,25 +31,44 @@ type FS struct {
 	// call, which is not made then. It may block, as a network disk does. op is
 	// opendir, stat, readlink, open, read or list.
 	Look func(op, path string) error
-	// Lie returns the bytes that a read seems to find.
-	Lie func(path string, data []byte) []byte
 	// Watch is called ahead of every call, and what it returns when the call has ended.
 	Watch func(op, path string) (end func())
 }
 
 // look is a call that reads.
 func look[T any](f *FS, op, path string, fn func() (T, error)) (T, error) {
-	if f != nil && f.Watch != nil {
+	var v T
+	f = cmp.Or(f, &FS{})
+	err := f.call(f.Look, op, path, func() error {
+		var err error
+		v, err = fn()
+		return err
+	})
+	return v, err
+}
+
+// do is a call that changes something or makes it durable.
+func (f *FS) do(op, path string, fn func() error) error {
+	f = cmp.Or(f, &FS{})
+	return f.call(f.Before, op, path, func() error {
+		if f.After != nil {
+			defer f.After(op, path)
+		}
+		return fn()
+	})
+}
+
+// call makes a call, unless first has an error for it.
+func (f *FS) call(first func(op, path string) error, op, path string, fn func() error) error {
+	if f.Watch != nil {
 		defer f.Watch(op, path)()
 	}
-	if f != nil && f.Look != nil {
-		if err := f.Look(op, path); err != nil {
-			var none T
-			return none, &fs.PathError{Op: op, Path: path, Err: err}
+	if first != nil {
+		if err := first(op, path); err != nil {
+			return &fs.PathError{Op: op, Path: path, Err: err}
 		}
 	}
-	v, err := fn()
-	return v, placed(op, path, err)
+	return placed(op, path, fn())
 }
 
 // placed puts the whole path into an error of [os.Root], which names the last element.
@@ -62,24 +82,6 @@ func placed(op, path string, err error) error {
 	return err
 }
 
-func (f *FS) do(op, path string, fn func() error) error {
-	if f == nil {
-		return placed(op, path, fn())
-	}
-	if f.Watch != nil {
-		defer f.Watch(op, path)()
-	}
-	if f.Before != nil {
-		if err := f.Before(op, path); err != nil {
-			return fmt.Errorf("%s %s: %w", op, path, err)
-		}
-	}
-	if f.After != nil {
-		defer f.After(op, path)
-	}
-	return placed(op, path, fn())
-}
-
 // directory is an open directory in which files are replaced. Names are
 // single elements, so nothing outside of it can be reached by a link that
 // appears between two calls.
@@ -87,6 +89,7 @@ type directory struct {
 	fs   *FS
 	path string // without symbolic links
 	root *os.Root
+	info fs.FileInfo
 	// shared says that another user can write to the directory, or to one on
 	// the way to it.
 	shared bool
@@ -115,7 +118,7 @@ func openDirectory(fsys *FS, path, symlink string) (*directory, error) {
 		_ = root.Close()
 		return nil, err
 	}
-	return &directory{fs: fsys, path: w.path, root: root, shared: w.shared}, nil
+	return &directory{fs: fsys, path: w.path, root: root, info: info, shared: w.shared}, nil
 }
 
 func (d *directory) join(name string) string { return d.path + string(os.PathSeparator) + name }
@@ -127,16 +130,6 @@ func (d *directory) close() {
 		return
 	}
 	_ = d.root.Close()
-}
-
-// is reports whether both are open on one directory, found in the same way.
-func (d *directory) is(o *directory) bool {
-	x, err := d.root.Stat(".")
-	if err != nil || d.shared != o.shared {
-		return false
-	}
-	y, err := o.root.Stat(".")
-	return err == nil && os.SameFile(x, y)
 }
 
 func (d *directory) rename(from, to string) error {
@@ -172,22 +165,21 @@ func (d *directory) sync() error {
 	})
 }
 
+// attributes are what a file has beside its bytes.
 type attributes struct {
-	mode     fs.FileMode
-	uid, gid int  // -1: as it comes
-	forced   bool // the settings name an owner: not being able to set it is an error
+	Mode     fs.FileMode `json:"mode"`
+	UID      int         `json:"uid"` // -1: as it comes
+	GID      int         `json:"gid"` // likewise
+	forced   bool        // the settings name an owner: not being able to set it is an error
 	extended extended
 }
 
-// write creates a new file with its attributes set, and durable unless
-// volatile.
-func (d *directory) write(name string, data []byte, attr attributes, volatile bool) error {
-	_, err := d.create(name, data, attr, volatile)
-	return err
-}
+// private are the attributes of the agent's own files.
+var private = attributes{Mode: 0o600, UID: -1, GID: -1}
 
-// create is write. It returns what the file is then. O_EXCL: a file or link that
-// somebody put there is never followed.
+// create writes a new file with its attributes set, and durable unless volatile. It
+// returns what the file is then. O_EXCL: a file or link that somebody put there is never
+// followed.
 func (d *directory) create(name string, data []byte, attr attributes, volatile bool) (fs.FileInfo, error) {
 	var f *os.File
 	err := d.fs.do("create", d.join(name), func() error {
@@ -224,17 +216,17 @@ func (d *directory) dress(f *os.File, name string, attr attributes, mode fs.File
 	if err := attr.extended.set(d.fs, f, d.join(name)); err != nil {
 		return err
 	}
-	if attr.mode == mode && attr.extended.acl == nil {
+	if attr.Mode == mode && attr.extended.acl == nil {
 		return nil
 	}
-	return d.fs.do("chmod", d.join(name), func() error { return f.Chmod(attr.mode) })
+	return d.fs.do("chmod", d.join(name), func() error { return f.Chmod(attr.Mode) })
 }
 
 // The user and group of this process, which owns what it creates.
 var ourUID, ourGID = os.Getuid(), os.Getgid()
 
 func (d *directory) chown(f *os.File, name string, attr attributes) error {
-	uid, gid := attr.uid, attr.gid
+	uid, gid := attr.UID, attr.GID
 	if uid == ourUID {
 		uid = -1
 	}
@@ -280,20 +272,14 @@ func trusted(info fs.FileInfo) bool {
 func ids(owner, group string) (int, int, error) {
 	uid, err := id("owner", owner, func(name string) (string, error) {
 		u, err := user.Lookup(name)
-		if err != nil {
-			return "", err
-		}
-		return u.Uid, nil
+		return cmp.Or(u, &user.User{}).Uid, err
 	})
 	if err != nil {
 		return -1, -1, err
 	}
 	gid, err := id("group", group, func(name string) (string, error) {
 		g, err := user.LookupGroup(name)
-		if err != nil {
-			return "", err
-		}
-		return g.Gid, nil
+		return cmp.Or(g, &user.Group{}).Gid, err
 	})
 	return uid, gid, err
 }
@@ -348,7 +334,7 @@ func makeDirs(f File, path string) ([]string, error) {
 	path = dir.path
 	for _, name := range slices.Backward(missing) {
 		path = filepath.Join(path, name)
-		next, isNew, err := f.FS.makeDir(at, name, path, attributes{mode: 0o755, uid: uid, gid: gid, forced: true})
+		next, isNew, err := f.FS.makeDir(at, name, path, attributes{Mode: 0o755, UID: uid, GID: gid, forced: true})
 		if isNew {
 			made = slices.Insert(made, 0, path)
 		}
@@ -398,7 +384,7 @@ func (f *FS) dressDir(dir *os.File, path string, attr attributes) error {
 	if err := (&directory{fs: f, path: filepath.Dir(path)}).chown(dir, filepath.Base(path), attr); err != nil {
 		return err
 	}
-	return f.do("chmod", path, func() error { return dir.Chmod(attr.mode) })
+	return f.do("chmod", path, func() error { return dir.Chmod(attr.Mode) })
 }
 
 // RemoveDirs removes directories that MakeDirs made, as far as they are empty.

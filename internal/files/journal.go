@@ -39,26 +39,18 @@ const (
 	phaseRestore phase = "restore"
 )
 
+// entry is a file of a change, as a journal keeps it.
 type entry struct {
-	File    fileEntry `json:"file"`
-	Dir     string    `json:"dir"`
-	Base    string    `json:"base"`
-	Temp    string    `json:"temp,omitempty"`
-	Prev    string    `json:"prev,omitempty"`     // empty: there was no old file
-	PrevDir string    `json:"prev_dir,omitempty"` // empty: Dir
-	New     string    `json:"new,omitempty"`      // digest; empty: removed
-	Old     string    `json:"old,omitempty"`      // digest; empty: absent
-	Backup  int       `json:"backup,omitempty"`
-	Mode    uint32    `json:"mode,omitempty"` // of the new file
-	MaxSize int64     `json:"max_size,omitempty"`
-	OldMode uint32    `json:"old_mode,omitempty"`
-	OldUID  int       `json:"old_uid"`
-	OldGID  int       `json:"old_gid"`
-}
-
-type fileEntry struct {
-	Destination string `json:"destination"`
-	InPlace     bool   `json:"in_place,omitempty"`
+	File    File       `json:"file"`
+	Dir     string     `json:"dir"`
+	Base    string     `json:"base"`               // name in Dir; of the target, when the destination is a link
+	Temp    string     `json:"temp,omitempty"`     // name in Dir; empty: nothing was written
+	Prev    string     `json:"prev,omitempty"`     // name of a link to the old file, or of a copy; empty: none
+	PrevDir string     `json:"prev_dir,omitempty"` // empty: Dir
+	New     string     `json:"new,omitempty"`      // digest; empty: removed
+	Old     string     `json:"old,omitempty"`      // digest; empty: absent
+	Attr    attributes `json:"attributes"`
+	OldAttr attributes `json:"old_attributes"`
 }
 
 type journalFile struct {
@@ -80,7 +72,7 @@ func (tx *Tx) journal(p phase) error {
 	j := journalFile{Bundle: tx.cfg.Bundle, Phase: p}
 	durable := tx.cfg.Durable
 	for _, s := range tx.changed() {
-		j.Files = append(j.Files, s.entry())
+		j.Files = append(j.Files, s.entry)
 		durable = durable || s.inPlace() || len(j.Files) > 1
 	}
 	data, err := json.Marshal(j)
@@ -93,29 +85,6 @@ func (tx *Tx) journal(p phase) error {
 		return fmt.Errorf("write the journal of bundle %s: %w", tx.cfg.Bundle, err)
 	}
 	return nil
-}
-
-func (s *Staged) entry() entry {
-	e := entry{
-		File: fileEntry{s.file.Destination, s.inPlace()}, Dir: s.dir.path, Base: s.base, Temp: s.temp, Prev: s.prev,
-		Backup: s.file.Backup, Mode: uint32(s.attr.mode), MaxSize: s.file.maxSize(), OldMode: uint32(s.oldAttr.mode), OldUID: s.oldAttr.uid, OldGID: s.oldAttr.gid,
-	}
-	if s.undo != s.dir {
-		e.PrevDir = s.undo.path
-	}
-	if !s.remove {
-		if s.sum == "" {
-			s.sum = Digest(s.data)
-		}
-		e.New = s.sum
-	}
-	if s.existed {
-		if s.oldSum == "" {
-			s.oldSum = Digest(s.old)
-		}
-		e.Old = s.oldSum
-	}
-	return e
 }
 
 // forget removes the journal: no reload is pending.
@@ -280,20 +249,22 @@ func (tx *Tx) recover(j journalFile) (Recovered, error) {
 		if err != nil {
 			return Recovered{}, err
 		}
-		tx.staged = append(tx.staged, s)
+		if s != nil {
+			tx.staged = append(tx.staged, s)
+		}
 		allNew = allNew && state != stateOld
 	}
 	r := Recovered{New: allNew && j.Phase == phaseSwap, Tx: tx}
 	r.Reload = r.New || j.Phase == phaseRestore
 	if r.New {
-		return r, settleAll(tx.changed())
+		return r, settle(tx.staged)
 	}
 	if err := tx.restoreAll(tx.staged); err != nil {
 		return r, err
 	}
 	for _, s := range tx.staged {
-		if s.temp != "" && s.dir != nil {
-			_ = s.dir.remove(s.temp) // A power loss may have brought it back.
+		if s.Temp != "" {
+			_ = s.dir.remove(s.Temp) // A power loss may have brought it back.
 		}
 	}
 	return r, nil
@@ -308,22 +279,20 @@ const (
 	stateOther           // changed by something else since: left alone
 )
 
-// reopen makes the staged file of a journal entry again.
+// reopen makes the staged file of a journal entry again; nil when its directory went away
+// with it.
 func reopen(fsys *FS, e entry) (*Staged, fileState, error) {
-	file := File{Destination: e.File.Destination, InPlace: e.File.InPlace, Backup: e.Backup, MaxSize: e.MaxSize, FS: fsys}
+	e.File.FS = fsys
 	dir, err := openDirectory(fsys, e.Dir, "")
-	if errors.Is(err, fs.ErrNotExist) { // The directory went away with its files.
-		return &Staged{file: file}, stateOther, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, stateOther, nil
 	}
 	if err != nil {
 		return nil, stateOther, err
 	}
-	s := &Staged{
-		file: file, dir: dir, undo: dir, base: e.Base, temp: e.Temp, existed: e.Old != "", remove: e.New == "", changed: true,
-		sum: e.New, oldSum: e.Old, oldAttr: attributes{mode: fs.FileMode(e.OldMode), uid: e.OldUID, gid: e.OldGID},
-		attr: attributes{mode: fs.FileMode(e.Mode), uid: -1, gid: -1},
-	}
-	state, err := s.look(fsys, e)
+	s := &Staged{entry: e, dir: dir, undo: dir, changed: true}
+	s.unsettled = !s.inPlace()
+	state, err := s.look()
 	if err != nil {
 		s.close()
 	}
@@ -331,66 +300,73 @@ func reopen(fsys *FS, e entry) (*Staged, fileState, error) {
 }
 
 // look finds out what is in place, and what is kept.
-func (s *Staged) look(fsys *FS, e entry) (fileState, error) {
-	if e.PrevDir != "" {
-		undo, err := openDirectory(fsys, e.PrevDir, SymlinkFollow)
+func (s *Staged) look() (fileState, error) {
+	if s.PrevDir != "" {
+		undo, err := openDirectory(s.File.FS, s.PrevDir, SymlinkFollow)
 		if err != nil {
 			return stateOther, err
 		}
 		s.undo = undo
 	}
-	if e.Prev != "" {
-		old, _, err := s.undo.read(e.Prev, s.file.maxSize())
-		switch {
-		case err == nil && Digest(old) != e.Old && s.undo == s.dir && s.dir.same(e.Prev, s.base):
-			// Not swapped, and a hand wrote through both names: nothing is kept here.
-			if err := s.dir.remove(e.Prev); err != nil {
-				return stateOther, err
-			}
-		case err == nil && (Digest(old) == e.Old || s.undo == s.dir):
-			// A hand may have written through both names before the swap: what it
-			// wrote is the old file.
-			s.old, s.prev = old, e.Prev
-		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrNotRegular):
-			return stateOther, err
-		}
+	if err := s.findKept(); err != nil {
+		return stateOther, err
 	}
-	state, err := s.stateOf(e)
+	state, err := s.state()
 	if err != nil {
 		return stateOther, err
 	}
-	if state == stateOld && e.Temp != "" {
-		_ = s.dir.remove(e.Temp)
+	if state == stateOld && s.Temp != "" {
+		_ = s.dir.remove(s.Temp)
 	}
 	s.swapped = state == stateNew
-	if e.File.InPlace && state == stateOther && s.prev != "" {
+	if s.inPlace() && state == stateOther && s.Prev != "" {
 		// A write in place was cut: the file is a mixture.
 		s.swapped, state = true, stateOld
 	}
 	return state, nil
 }
 
-func (s *Staged) stateOf(e entry) (fileState, error) {
-	now, _, err := s.dir.read(s.base, s.file.maxSize())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return stateOther, err
+// findKept looks whether the kept old file is there.
+func (s *Staged) findKept() error {
+	if s.Prev == "" {
+		return nil
 	}
-	digest := ""
-	if err == nil {
-		digest = Digest(now)
+	old, _, err := s.undo.digest(s.Prev, s.File.maxSize())
+	switch {
+	case err == nil && old != s.Old && s.undo == s.dir && s.dir.same(s.Prev, s.Base):
+		// Not swapped, and a hand wrote through both names: nothing is kept here.
+		err = s.dir.remove(s.Prev)
+	case err == nil && (old == s.Old || s.undo == s.dir):
+		// A hand may have written through both names before the swap: what it
+		// wrote is the old file.
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrNotRegular):
+		err = nil
+	}
+	s.Prev = ""
+	return err
+}
+
+// state compares what is in place with the two states of the change.
+func (s *Staged) state() (fileState, error) {
+	now, _, err := s.dir.digest(s.Base, s.File.maxSize())
+	if errors.Is(err, fs.ErrNotExist) {
+		now, err = "", nil
+	}
+	if err != nil {
+		return stateOther, err
 	}
 	// The bytes can be equal where only mode or owner change: the staged
 	// file shows whether it was renamed.
 	staged := false
-	if e.Temp != "" {
-		_, err := s.dir.lstat(e.Temp)
+	if s.Temp != "" {
+		_, err := s.dir.lstat(s.Temp)
 		staged = err == nil
 	}
 	switch {
-	case digest == e.New && !staged:
-		s.data = now
+	case now == s.New && !staged:
 		return stateNew, nil
-	case digest == e.Old || staged:
+	case now == s.Old || staged:
 		return stateOld, nil
 	}
 	return stateOther, nil

@@ -2,13 +2,13 @@ package files
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 )
 
@@ -215,27 +215,35 @@ func (d *directory) read(name string, limit int64) ([]byte, fs.FileInfo, error) 
 	return data, info, err
 }
 
-// bytes reads an open file. Its size is compared before memory is taken, and the file
-// may grow meanwhile.
-func (f *FS) bytes(file *os.File, info fs.FileInfo, path string, limit int64) ([]byte, error) {
-	tooLarge := func(size string) error {
-		return fmt.Errorf("%w: %s has %s bytes, and at most %d are read", ErrTooLarge, path, size, limit)
-	}
-	if info.Size() > limit {
-		return nil, tooLarge(strconv.FormatInt(info.Size(), 10))
-	}
-	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	_, err := look(f, "read", path, func() (int64, error) { return buf.ReadFrom(io.LimitReader(file, limit+1)) })
+// digest returns the digest of a regular file of at most limit bytes. It holds a part of
+// them at a time.
+func (d *directory) digest(name string, limit int64) (string, fs.FileInfo, error) {
+	f, info, err := d.open(name, os.O_RDONLY)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	if int64(buf.Len()) > limit {
-		return nil, tooLarge("more")
+	defer func() { _ = f.Close() }()
+	sum := sha256.New()
+	err = d.fs.copy(sum, f, info, d.join(name), limit)
+	return digestOf(sum.Sum(nil)), info, err
+}
+
+func (f *FS) bytes(file *os.File, info fs.FileInfo, path string, limit int64) ([]byte, error) {
+	buf := bytes.NewBuffer(make([]byte, 0, min(info.Size(), limit)+bytes.MinRead))
+	err := f.copy(buf, file, info, path, limit)
+	return buf.Bytes(), err
+}
+
+// copy reads an open file. Its size is compared first, and the file may grow meanwhile.
+func (f *FS) copy(to io.Writer, file *os.File, info fs.FileInfo, path string, limit int64) error {
+	size, err := info.Size(), error(nil)
+	if size <= limit {
+		size, err = look(f, "read", path, func() (int64, error) { return io.Copy(to, io.LimitReader(file, limit+1)) })
 	}
-	if f != nil && f.Lie != nil {
-		return f.Lie(path, buf.Bytes()), nil
+	if err == nil && size > limit {
+		err = fmt.Errorf("%w: %s has more than the %d bytes that are read", ErrTooLarge, path, limit)
 	}
-	return buf.Bytes(), nil
+	return err
 }
 
 // readlink returns the target of a link, and false for whatever is no link.

@@ -163,7 +163,7 @@ func (f *FS) replace(path string, data []byte, durable bool) error {
 	defer d.close()
 	base := filepath.Base(path)
 	temp := tempName(base, "new")
-	err = d.write(temp, data, attributes{mode: 0o600, uid: -1, gid: -1}, !durable)
+	_, err = d.create(temp, data, private, !durable)
 	if err == nil {
 		err = d.rename(temp, base)
 	}

@@ -12,30 +12,27 @@ import (
 // swap puts the staged file in place. On an error the old file is still there,
 // but for one that is written in place.
 func (s *Staged) swap() error {
-	if !s.changed || s.swapped {
-		return nil
-	}
 	var err error
 	switch {
-	case s.remove:
-		err = s.dir.remove(s.base)
-	case s.temp == "":
+	case s.New == "":
+		err = s.dir.remove(s.Base)
+	case s.Temp == "":
 		s.swapped = true // A failed write in place has changed the file, too.
-		err = s.overwrite(s.data, s.attr)
+		err = s.overwrite(s.data, s.Attr)
 	default:
-		err = s.dir.rename(s.temp, s.base)
+		err = s.dir.rename(s.Temp, s.Base)
 	}
 	if errors.Is(err, syscall.EBUSY) {
 		err = fmt.Errorf("%w: the file is a mount, which cannot be replaced; set in_place = true", err)
 	}
 	if err != nil {
-		return fmt.Errorf("swap %s: %w", s.file.Destination, err)
+		return fmt.Errorf("swap %s: %w", s.File.Destination, err)
 	}
-	s.swapped = true
+	s.swapped, s.unsettled = true, !s.inPlace()
 	return nil
 }
 
-func (s *Staged) inPlace() bool { return s.file.InPlace && s.existed && !s.remove }
+func (s *Staged) inPlace() bool { return s.File.InPlace && s.Old != "" && s.New != "" }
 
 // back puts the old file back, or removes the new one when there was none. It
 // does nothing when the file was not swapped.
@@ -43,106 +40,126 @@ func (s *Staged) back() error {
 	if !s.swapped {
 		return nil
 	}
-	err := s.restore()
-	if err == nil && !s.inPlace() {
-		err = s.dir.sync()
+	var old []byte
+	var err error
+	if s.Old != "" && (s.inPlace() || s.Prev == "") {
+		old, err = s.kept()
+	}
+	switch {
+	case err != nil:
+	case s.inPlace():
+		err = s.overwrite(old, s.OldAttr)
+	case s.Old == "":
+		if err = s.dir.remove(s.Base); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	default:
+		if s.Prev == "" {
+			err = s.writeKept(old, s.OldAttr)
+		}
+		if err == nil {
+			err = s.dir.rename(s.Prev, s.Base)
+		}
+		if err == nil {
+			s.Prev = ""
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("restore %s: %w", s.file.Destination, err)
+		return fmt.Errorf("restore %s: %w", s.File.Destination, err)
 	}
-	s.swapped = false
+	s.swapped, s.unsettled = false, !s.inPlace()
 	return nil
 }
 
-func (s *Staged) restore() error {
-	switch {
-	case s.inPlace():
-		return s.overwrite(s.old, s.oldAttr)
-	case !s.existed:
-		if err := s.dir.remove(s.base); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	case s.prev != "":
-		err := s.dir.rename(s.prev, s.base)
-		if err == nil {
-			s.prev = ""
-		}
-		return err
-	case s.old == nil:
-		return errors.New("the kept old file is gone")
+// kept returns the bytes of the old file.
+func (s *Staged) kept() ([]byte, error) {
+	if s.Prev == "" && s.old == nil {
+		return nil, errors.New("the kept old file is gone")
 	}
-	name := tempName(s.base, "back")
-	err := s.dir.write(name, s.old, s.oldAttr, false)
-	if err == nil {
-		err = s.dir.rename(name, s.base)
+	if s.Prev == "" {
+		return s.old, nil
 	}
-	if err != nil {
-		_ = s.dir.remove(name)
-	}
-	return err
+	old, _, err := s.undo.read(s.Prev, s.File.maxSize())
+	return old, err
 }
 
 // keep keeps the old file, so that it can be restored without space on the
-// disk, and by another process: by a second link, or by a copy in the state
-// directory for a file that is written in place.
-func (s *Staged) keep(cfg TxConfig) error {
-	if !s.changed || !s.existed || s.prev != "" {
+// disk, and by another process: by a second link, or by a copy. alone is a file without
+// a journal: no other process could find what is kept of it, so it is held in memory.
+func (s *Staged) keep(cfg TxConfig, alone bool) error {
+	if s.Old == "" {
 		return nil
 	}
-	if s.inPlace() && cfg.StateDir == "" {
-		return nil // No other process could find the copy.
-	}
-	name := tempName(s.base, "old")
-	err := s.keepAs(name, cfg)
-	if err != nil {
-		_ = s.undo.remove(name)
-		return fmt.Errorf("keep the old %s: %w", s.file.Destination, err)
-	}
-	s.prev = name
-	return nil
-}
-
-func (s *Staged) keepAs(name string, cfg TxConfig) error {
-	if !s.inPlace() {
-		if s.dir.link(s.base, name) == nil {
+	if !s.inPlace() && !alone {
+		if name := tempName(s.Base, "old"); s.dir.link(s.Base, name) == nil {
+			s.Prev = name
 			return nil
 		}
-		return s.dir.write(name, s.old, s.oldAttr, false) // No links here.
 	}
-	err := cfg.FS.makeOwn(cfg.StateDir)
-	if err == nil && s.undo == s.dir {
-		var undo *directory
-		if undo, err = openDirectory(cfg.FS, cfg.StateDir, SymlinkFollow); err == nil {
-			s.undo = undo
-		}
-	}
-	if err == nil {
-		err = s.undo.write(name, s.old, attributes{mode: 0o600, uid: -1, gid: -1}, false)
-	}
-	return err // The journal's sync of the directory makes its name durable.
-}
-
-func (s *Staged) drop() error {
-	if s.prev == "" {
-		return nil
-	}
-	err := s.undo.remove(s.prev)
-	s.prev = ""
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the kept old %s: %w", s.file.Destination, err)
+	err := s.copyOld(cfg, alone)
+	if err != nil {
+		return fmt.Errorf("keep the old %s: %w", s.File.Destination, err)
 	}
 	return nil
 }
 
-// discard removes the staged file. After a swap it only lets go of it.
+// copyOld copies the old file: where there are no links beside it, and for a file that is
+// written in place into the state directory.
+func (s *Staged) copyOld(cfg TxConfig, alone bool) error {
+	old, _, err := s.dir.read(s.Base, s.File.maxSize())
+	if err != nil {
+		return err
+	}
+	s.Old = Digest(old)
+	if alone || s.inPlace() && cfg.StateDir == "" {
+		s.old = old
+		return nil
+	}
+	if !s.inPlace() {
+		return s.writeKept(old, s.OldAttr)
+	}
+	if err := cfg.FS.makeOwn(cfg.StateDir); err != nil {
+		return err
+	}
+	if s.undo, err = openDirectory(cfg.FS, cfg.StateDir, SymlinkFollow); err != nil {
+		s.undo = s.dir
+		return err
+	}
+	s.PrevDir = s.undo.path
+	return s.writeKept(old, private) // The journal's sync of the directory makes its name durable.
+}
+
+// writeKept writes a file with the old bytes.
+func (s *Staged) writeKept(old []byte, attr attributes) error {
+	name := tempName(s.Base, "old")
+	_, err := s.undo.create(name, old, attr, false)
+	if err != nil {
+		_ = s.undo.remove(name)
+		return err
+	}
+	s.Prev = name
+	return nil
+}
+
+// drop removes the kept old file.
+func (s *Staged) drop() error {
+	if s.Prev == "" {
+		return nil
+	}
+	err := s.undo.remove(s.Prev)
+	s.Prev = ""
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the kept old %s: %w", s.File.Destination, err)
+	}
+	return nil
+}
+
+// discard removes what was written for a swap.
 func (s *Staged) discard() {
-	if s.temp != "" && !s.swapped && s.dir != nil {
-		_ = s.dir.remove(s.temp)
+	if s.Temp != "" {
+		_ = s.dir.remove(s.Temp)
 	}
-	if s.prev != "" && !s.swapped && s.undo != nil {
-		_ = s.undo.remove(s.prev)
-	}
+	_ = s.drop()
 	s.close()
 }
 
@@ -151,44 +168,43 @@ func (s *Staged) close() {
 		return
 	}
 	s.closed = true
-	if s.undo != nil && s.undo != s.dir {
+	if s.undo != s.dir {
 		s.undo.close()
 	}
-	if s.dir != nil {
-		s.dir.close()
-	}
+	s.dir.close()
 }
 
 // backup moves the kept backups on by one and adds the old file. It runs when
 // the change has proved good: a change that fails and is tried again must not
 // push the good ones out.
 func (s *Staged) backup() error {
-	if s.file.Backup <= 0 || !s.existed || !s.swapped {
+	if s.File.Backup <= 0 || s.Old == "" || !s.swapped {
 		return nil
 	}
 	err := s.rotate()
-	for n := 1; n <= s.file.Backup && err == nil; n++ {
+	for n := 1; n <= s.File.Backup && err == nil; n++ {
 		err = s.tighten(s.backupName(n))
 	}
 	if err != nil {
-		return fmt.Errorf("keep a backup of %s: %w", s.file.Destination, err)
+		return fmt.Errorf("keep a backup of %s: %w", s.File.Destination, err)
 	}
 	return nil
 }
 
 func (s *Staged) backupName(n int) string {
 	if n == 1 {
-		return s.base + ".bak"
+		return s.Base + ".bak"
 	}
-	return s.base + ".bak." + strconv.Itoa(n)
+	return s.Base + ".bak." + strconv.Itoa(n)
 }
 
 func (s *Staged) rotate() error {
 	name := s.backupName
-	if s.prev != "" && s.undo == s.dir && s.dir.same(s.prev, name(1)) {
+	linked := s.Prev != "" && s.undo == s.dir
+	if linked && s.dir.same(s.Prev, name(1)) {
 		return nil // A process that was killed here has done it.
 	}
-	for n := s.file.Backup - 1; n >= 1; n-- {
+	for n := s.File.Backup - 1; n >= 1; n-- {
 		if _, err := s.dir.lstat(name(n)); err != nil {
 			continue
 		}
@@ -199,10 +215,14 @@ func (s *Staged) rotate() error {
 	if err := s.dir.remove(name(1)); err != nil && !errors.Is(err, fs.ErrNotExist) { // With one backup it is replaced.
 		return err
 	}
-	if s.prev != "" && s.undo == s.dir && s.dir.link(s.prev, name(1)) == nil {
+	if linked && s.dir.link(s.Prev, name(1)) == nil {
 		return nil
 	}
-	return s.dir.write(name(1), s.old, s.oldAttr, false)
+	old, err := s.kept()
+	if err == nil {
+		_, err = s.dir.create(name(1), old, s.OldAttr, false)
+	}
+	return err
 }
 
 // tighten takes from a backup the permissions that the new file does not give: its old
@@ -217,11 +237,11 @@ func (s *Staged) tighten(name string) error {
 	}
 	defer func() { _ = f.Close() }()
 	mode, names := permissions(info.Mode()), statOf(info).Nlink
-	onlyOurs := names == 1 || names == 2 && s.dir.same(name, s.prev) // It may have a name elsewhere on the host.
-	if s.remove || mode&s.attr.mode == mode || !onlyOurs {
+	onlyOurs := names == 1 || names == 2 && s.dir.same(name, s.Prev) // It may have a name elsewhere on the host.
+	if mode&s.Attr.Mode == mode || !onlyOurs {
 		return nil
 	}
-	err = s.dir.fs.do("chmod", s.dir.join(name), func() error { return f.Chmod(mode & s.attr.mode) })
+	err = s.dir.fs.do("chmod", s.dir.join(name), func() error { return f.Chmod(mode & s.Attr.Mode) })
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}
@@ -230,8 +250,8 @@ func (s *Staged) tighten(name string) error {
 
 // overwrite writes into the present file, for bind mounts.
 func (s *Staged) overwrite(data []byte, attr attributes) error {
-	path := s.dir.join(s.base)
-	f, info, err := s.dir.open(s.base, os.O_WRONLY)
+	path := s.dir.join(s.Base)
+	f, info, err := s.dir.open(s.Base, os.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -239,7 +259,7 @@ func (s *Staged) overwrite(data []byte, attr attributes) error {
 	if statOf(info).Nlink > 1 && s.dir.shared {
 		return errors.New("the file has several names and another user can write to its directory: it could be any file of the host")
 	}
-	fsys := s.file.FS
+	fsys := s.dir.fs
 	if err := fsys.do("write", path, func() error { _, err := f.WriteAt(data, 0); return err }); err != nil {
 		return err
 	}
@@ -248,7 +268,7 @@ func (s *Staged) overwrite(data []byte, attr attributes) error {
 	}
 	if attr.differs(attributesOf(info)) {
 		attr.extended = extended{} // Those of the file stay.
-		if err := s.dir.dress(f, s.base, attr, permissions(info.Mode())); err != nil {
+		if err := s.dir.dress(f, s.Base, attr, permissions(info.Mode())); err != nil {
 			return err
 		}
 	}

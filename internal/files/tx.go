@@ -104,7 +104,7 @@ func (tx *Tx) StageAll(list []Content) ([]*Staged, error) {
 		for i, s := range staged {
 			switch {
 			case s == nil:
-			case tx.paths[s.dir.join(s.base)]:
+			case tx.paths[s.dir.join(s.Base)]:
 				s.discard()
 				err = errors.Join(err, fmt.Errorf("stage %s: another template of the bundle has the same destination", part[i].File.Destination))
 			default:
@@ -125,18 +125,16 @@ func (tx *Tx) take(s *Staged) {
 	if tx.paths == nil {
 		tx.paths, tx.dirs = map[string]bool{}, map[string]*directory{}
 	}
-	tx.paths[s.dir.join(s.base)] = true
+	tx.paths[s.dir.join(s.Base)] = true
 	tx.staged = append(tx.staged, s)
-	if d := tx.dirs[s.dir.path]; d != nil && d.is(s.dir) {
-		if s.undo == s.dir {
-			s.undo = d
-		}
+	d := tx.dirs[s.Dir]
+	if d == nil {
+		tx.dirs[s.Dir] = s.dir
+	} else if d.shared == s.dir.shared && os.SameFile(d.info, s.dir.info) {
 		s.dir.close()
 		d.more++
-		s.dir = d
-		return
+		s.dir, s.undo = d, d
 	}
-	tx.dirs[s.dir.path] = s.dir
 }
 
 // Remove stages the removal of a file that is no longer wanted. A file whose
@@ -156,12 +154,11 @@ func (tx *Tx) Remove(f File, digest string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
 	}
-	if s.existed && digest != "" && Digest(s.old) != digest {
+	if s.Old != "" && digest != "" && s.Old != digest {
 		s.close()
 		return false, nil
 	}
-	s.remove, s.changed = true, s.existed
-	s.file.InPlace, s.file.Backup = false, 0
+	s.changed, s.File.Backup = s.Old != "", 0
 	if err := s.readExtended(); err != nil {
 		s.close()
 		return false, fmt.Errorf("remove %s: %w", f.Destination, err)
@@ -195,18 +192,23 @@ func (tx *Tx) Swap() error {
 	if tx.phase == "" && Pending(tx.cfg.StateDir, tx.cfg.Bundle) {
 		return ErrPending
 	}
+	alone := len(list) == 1 && tx.cfg.StateDir == "" && list[0].File.Backup <= 0
 	for _, s := range list {
-		if len(list) == 1 && tx.cfg.StateDir == "" && s.file.Backup <= 0 {
-			break // The bytes in memory are enough.
-		}
-		if err := s.keep(tx.cfg); err != nil {
+		if err := s.keep(tx.cfg, alone); err != nil {
 			return err
 		}
 	}
 	if err := tx.journal(phaseSwap); err != nil {
 		return err
 	}
-	err := swapAll(list)
+	err := func() error {
+		for _, s := range list {
+			if err := s.swap(); err != nil {
+				return err
+			}
+		}
+		return settle(list)
+	}()
 	if err == nil {
 		return nil
 	}
@@ -216,26 +218,17 @@ func (tx *Tx) Swap() error {
 	return errors.Join(err, tx.forget())
 }
 
-func swapAll(list []*Staged) error {
-	for _, s := range list {
-		if err := s.swap(); err != nil {
-			return err
-		}
-	}
-	return settleAll(list)
-}
-
-// settleAll makes the swaps of changed files durable, each directory once.
-func settleAll(list []*Staged) error {
+// settle makes renames and removals durable, each directory once.
+func settle(list []*Staged) error {
 	done := map[string]bool{}
 	for _, s := range list {
-		if s.inPlace() || done[s.dir.path] {
-			continue
+		if s.unsettled && !done[s.Dir] {
+			if err := s.dir.sync(); err != nil {
+				return fmt.Errorf("make %s durable: %w", s.File.Destination, err)
+			}
+			done[s.Dir] = true
 		}
-		if err := s.dir.sync(); err != nil {
-			return fmt.Errorf("swap %s: %w", s.file.Destination, err)
-		}
-		done[s.dir.path] = true
+		s.unsettled = false
 	}
 	return nil
 }
@@ -246,7 +239,7 @@ func (tx *Tx) restoreAll(list []*Staged) error {
 	for _, s := range slices.Backward(list) {
 		errs = append(errs, s.back())
 	}
-	err := errors.Join(errs...)
+	err := errors.Join(append(errs, settle(list))...)
 	if tx.stuck = err != nil; tx.stuck {
 		return fmt.Errorf("%w: %w", ErrNotRestored, err)
 	}
@@ -269,12 +262,11 @@ func (tx *Tx) Restore() error {
 //
 // The journal goes before the kept files: while there is one, they are there.
 func (tx *Tx) Commit() error {
-	if tx.stuck {
-		tx.Keep()
-		return ErrNotRestored
-	}
 	var errs []error
 	for _, s := range tx.staged {
+		if tx.stuck {
+			break
+		}
 		err := s.backup()
 		if err != nil && tx.cfg.NoBackup != nil {
 			tx.cfg.NoBackup(err)
@@ -282,33 +274,30 @@ func (tx *Tx) Commit() error {
 		}
 		errs = append(errs, err)
 	}
-	err := tx.forget()
-	if err != nil {
-		tx.Keep()
-		return errors.Join(append(errs, err)...)
-	}
-	for _, s := range tx.staged {
+	err := tx.end(func(s *Staged) {
 		errs = append(errs, s.drop())
 		s.close()
-	}
-	return errors.Join(errs...)
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 // Discard ends a change that was not swapped, or whose Swap failed. Where old
 // files are not back it keeps everything and returns [ErrNotRestored].
-func (tx *Tx) Discard() error {
-	if tx.stuck {
-		tx.Keep()
-		return ErrNotRestored
+func (tx *Tx) Discard() error { return tx.end((*Staged).discard) }
+
+// end removes the journal and then calls each for the files, or keeps everything.
+func (tx *Tx) end(each func(s *Staged)) error {
+	err := ErrNotRestored
+	if !tx.stuck {
+		err = tx.forget()
 	}
-	if err := tx.forget(); err != nil {
-		tx.Keep()
-		return err
+	if err != nil {
+		each = (*Staged).close
 	}
 	for _, s := range tx.staged {
-		s.discard()
+		each(s)
 	}
-	return nil
+	return err
 }
 
 // Keep ends the process's part and leaves the journal, so that the reload
@@ -330,10 +319,10 @@ func (tx *Tx) Materialize(dir string) error {
 	}
 	defer func() { _ = root.Close() }()
 	for _, s := range tx.staged {
-		if s.remove {
+		if s.New == "" {
 			continue
 		}
-		name, err := filepath.Rel("/", filepath.Clean(s.file.Destination))
+		name, err := filepath.Rel("/", filepath.Clean(s.File.Destination))
 		if err == nil {
 			err = root.MkdirAll(filepath.Dir(name), 0o700)
 		}

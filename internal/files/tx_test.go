@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -281,7 +282,7 @@ func TestRecover_EditThroughTheKeptLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range tx.changed() {
-		if err := s.keep(tx.cfg); err != nil {
+		if err := s.keep(tx.cfg, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -434,6 +435,40 @@ func TestTx_ManyFiles(t *testing.T) {
 			t.Errorf("got %q, %v", data, err)
 		}
 	}
+}
+
+// The old contents of a change stay on the disk: its writer chooses neither how many files
+// others have put there nor how large.
+func TestTx_HoldsNoOldContents(t *testing.T) {
+	dir := t.TempDir()
+	const files, size = 8, 4 << 20
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	tx := Begin(TxConfig{StateDir: t.TempDir(), Bundle: "b"})
+	for i := range files {
+		put(t, filepath.Join(dir, strconv.Itoa(i)), strings.Repeat("x", size))
+	}
+	before := heap()
+	for i := range files {
+		f := File{Destination: filepath.Join(dir, strconv.Itoa(i)), InPlace: i%2 == 0, Backup: i % 3}
+		if _, err := tx.Stage(f, []byte("new")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Swap(); err != nil {
+		t.Fatal(err)
+	}
+	if after := heap(); after > before+size {
+		t.Errorf("the change holds %d bytes", after-before)
+	}
+	if err := errors.Join(tx.Restore(), tx.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, filepath.Join(dir, "0"), strings.Repeat("x", size))
 }
 
 // damaged returns the journals in the state directory that could not be read
