@@ -351,10 +351,7 @@ func (r *rule) standing(rec *memberRecord) view.Standing {
 	s := view.Standing{ID: m.ID, Node: m.Node, Address: m.Address(), Since: rec.out}
 	switch {
 	case rec.gone && rec.excused && !rec.believed && !r.since.IsZero():
-		s.State, s.Serves = view.StandingHeld, true
-		if r.cfg.Hold > 0 {
-			s.Until = r.since.Add(r.cfg.Hold)
-		}
+		s.State, s.Serves, s.Until = view.StandingHeld, true, r.heldUntil(rec)
 	case !rec.since.IsZero():
 		s.State, s.Since, s.Until, s.Penalty, s.Limit = view.StandingSpared, rec.since, rec.until(), int(rec.penalty), penaltySuppress
 		if s.Serves = rec.out.IsZero(); r.damped.has(m) {

@@ -153,7 +153,9 @@ func TestGuard(t *testing.T) {
 			{1, upTo(3), 12, 9, nil},
 			{60, []int{1, 2, 3, 21, 22, 23}, 15, 9, nil},
 			{90, nil, 15, 15, nil},
-			{602, nil, 0, 0, nil},
+			{602, nil, 6, 6, nil},
+			{689, nil, 6, 6, nil},
+			{690, nil, 0, 0, nil},
 		}},
 		{"off", GuardConfig{Off: true}, []at{{0, upTo(12), 12, 0, nil}, {1, nil, 0, 0, nil}}},
 		{"own numbers", GuardConfig{MaxLoss: 0.9, MinMembers: 11, Window: time.Second}, []at{{0, upTo(12), 12, 0, nil}, {1, upTo(2), 2, 0, nil}, {10, upTo(12), 12, 0, nil}, {11, upTo(1), 12, 11, nil}}},
@@ -419,6 +421,87 @@ func TestRule_NewMembersPayOnce(t *testing.T) {
 		if _, held := ports2(got); held != tt.held {
 			t.Errorf("%s: %d held, want %d", name, held, tt.held)
 		}
+	}
+}
+
+// What does not serve replaces none: a new member that is registered and not up, one that
+// comes up and is down again, and one that did not serve when the follower restarted. One
+// that comes after a loss makes up for that one, and then pays for no other.
+func TestRule_OnlyMembersThatServeReplace(t *testing.T) {
+	blue := upTo(10)
+	for name, tt := range map[string]struct {
+		script [][]int // one second apart
+		again  int     // before this step the follower restarts
+		serve  int
+	}{
+		"new ones that are not up":             {[][]int{blue, slices.Concat(blue, []int{-11, -12, -13, -14, -15}), slices.Concat(blue[5:], []int{-11, -12, -13, -14, -15})}, 0, 10},
+		"new ones that were up":                {[][]int{blue, upTo(15), slices.Concat(blue, []int{-11, -12, -13, -14, -15}), slices.Concat(blue[5:], []int{-11, -12, -13, -14, -15})}, 0, 10},
+		"new ones that are up until they pay":  {[][]int{blue, upTo(15), upTo(15)[5:], slices.Concat(blue[5:], []int{-11, -12, -13, -14, -15})}, 0, 10},
+		"others that drain when it restarts":   {[][]int{slices.Concat(blue, []int{-11, -12, -13, -14, -15}), slices.Concat(blue[5:], []int{-11, -12, -13, -14, -15}), slices.Concat(blue[5:], []int{-11, -12, -13, -14, -15})}, 2, 10},
+		"others that drained come up again":    {[][]int{slices.Concat(blue, []int{-11, -12}), slices.Concat(blue[5:], []int{-11, -12}), slices.Concat(blue[5:], []int{11, 12})}, 2, 12},
+		"one that comes after a loss":          {[][]int{blue, blue[1:], upTo(11)[1:], upTo(11)[2:], upTo(11)[3:], upTo(11)[4:]}, 0, 10},
+		"new ones that come up pay, as before": {[][]int{blue, slices.Concat(blue, []int{-11, -12, -13, -14, -15}), upTo(15), upTo(15)[5:]}, 0, 10},
+	} {
+		r := usual()
+		var got members
+		for i, set := range tt.script {
+			if i == tt.again && i > 0 {
+				before := &view.Group{Members: got.values(nil, nil), Holding: r.since, Out: r.out()}
+				r = usual()
+				r.resume(before)
+			}
+			got, _ = r.step(epoch.Add(time.Duration(i)*time.Second), setOf(set...))
+		}
+		if serve := serving(got); len(serve) != tt.serve {
+			t.Errorf("%s: %v serve, want %d", name, serve, tt.serve)
+		}
+	}
+}
+
+// All members vanish a second before a hold of some of them ends, at a follower that has
+// been there all the time, that was away, and that restarted. They have a hold of their own.
+func TestRule_MassLossAtTheEndOfAHold(t *testing.T) {
+	for _, how := range []string{"there", "away", "restarted"} {
+		r := usual()
+		r.step(epoch, setOf(upTo(12)...))
+		r.step(epoch.Add(time.Second), setOf(upTo(8)...))
+		got, _ := r.step(epoch.Add(9*time.Minute), setOf(upTo(8)...))
+		if how != "away" {
+			got, _ = r.step(epoch.Add(10*time.Minute), nil)
+		}
+		if how == "restarted" {
+			before := &view.Group{Members: got.values(nil, nil), Holding: r.since, Out: r.out()}
+			r = usual()
+			r.resume(before)
+		}
+		for _, after := range []time.Duration{10*time.Minute + 2*time.Second, 19 * time.Minute} {
+			got, next := r.step(epoch.Add(after), nil)
+			if _, held := ports2(got); held != 8 || !next.After(epoch.Add(after)) {
+				t.Errorf("%s: after %s: %d held, want 8; next %v", how, after, held, next)
+			}
+		}
+		if got, _ := r.step(epoch.Add(21*time.Minute), nil); len(got) != 0 {
+			t.Errorf("%s: %d are held in the end", how, len(got))
+		}
+	}
+}
+
+// All sessions expire again and again within one window, and most members come back each
+// time: the losses that are let go after each add up.
+func TestRule_LossesOfOneWindowAddUp(t *testing.T) {
+	r := usual()
+	now := epoch
+	r.step(now, setOf(upTo(20)...))
+	least := 20
+	for _, back := range []int{15, 11, 8, 6, 5, 4} {
+		now = now.Add(2 * time.Second)
+		r.step(now, nil)
+		now = now.Add(2 * time.Second)
+		got, _ := r.step(now, setOf(upTo(back)...))
+		least = min(least, len(serving(got)))
+	}
+	if least < 15 {
+		t.Errorf("%d of 20 serve", least)
 	}
 }
 

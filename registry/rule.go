@@ -66,10 +66,11 @@ func (c GuardConfig) withDefaults() GuardConfig {
 //  2. The guard keeps members that vanish together, because they are rarely all dead.
 //     Its base is the largest set within the window. When at least MaxLoss and at least
 //     MinMembers of the base are lost, all that are lost are held. The hold ends when
-//     the loss is below MaxLoss again, an operator accepts it, or the time is over. Members
-//     that come during a hold and vanish together are held until then as well. Two
+//     the loss is below MaxLoss again, an operator accepts it, or the time is over. What is
+//     let go because the loss is small again counts until its window is over. Those that
+//     vanish together during a hold are held as long as if it began with them. Two
 //     kinds of departure are no loss: a member that announced it, and one that a new
-//     member has replaced. A new member replaces one, once.
+//     member has replaced. A new member that is up replaces one, once.
 //  3. Damping takes out a member that comes and goes. What the guard holds is never
 //     charged, nor what it would hold if the members of one window were away at the same
 //     time, nor a change of weight or data. Losses and damped members together stay below MaxLoss of the base, and at
@@ -145,14 +146,23 @@ func (r *rule) resume(before *view.Group) {
 		return
 	}
 	r.started, r.since = true, before.Holding
+	lost := map[string]time.Time{} // since when, by address and id
+	for _, s := range before.Out {
+		lost[s.Address+" "+s.ID] = s.Since
+	}
+	r.records = map[memberKey]*memberRecord{}
 	for _, m := range before.Members {
-		if m.Held || m.MayServe() {
+		if m.Held {
+			out := cmp.Or(lost[m.Address()+" "+m.ID], before.Holding)
+			r.records[keyOf(&m)] = &memberRecord{member: &m, at: out, out: out, gone: true, excused: true}
 			m.Held = false
+		}
+		if r.now = append(r.now, &m); m.MayServe() {
 			r.base = append(r.base, &m)
 		}
 	}
+	r.now, _ = dedupe(r.now)
 	r.base, _ = dedupe(r.base)
-	r.now = r.base
 }
 
 // follow takes in what changed since the last step, and returns the records of members
@@ -184,6 +194,8 @@ func (r *rule) follow(now time.Time, actual members) []*memberRecord {
 		if rec.gone {
 			rec.young, rec.joined = !rec.joined.IsZero() && now.Sub(rec.joined) <= newFor, time.Time{}
 			left = append(left, rec)
+		}
+		if is == nil || !is.MayServe() {
 			if rec.replaced != nil && now.Sub(rec.replacedAt) <= r.cfg.Window {
 				rec.replaced.believed = rec.replaced.announced // It replaces none when it goes as well.
 			}
@@ -309,36 +321,78 @@ func (r *rule) knows(m *view.Member) bool {
 // guard returns the members that are held, and when the hold ends.
 func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (members, time.Time) {
 	r.remember(now, actual)
-	if largest := r.largest(); r.since.IsZero() {
-		r.base = largest
-	} else if n := len(r.lost(largest, actual)); n >= r.cfg.MinMembers && r.tooMany(n, largest) {
-		r.base = r.base.with(largest) // those that have come during the hold vanish as well
+	if r.since.IsZero() {
+		r.base = r.largest()
+	} else {
+		all := r.now
+		for _, s := range r.history {
+			all = all.with(s.set)
+		}
+		if n := len(r.lost(all, actual)); n >= r.cfg.MinMembers && r.tooMany(n, all) {
+			r.base = r.base.with(all) // those that have come during the hold vanish as well
+		}
 	}
 	r.replace(now, left)
+	over := r.expire(now)
 	lost := r.lost(r.base, actual)
-	if r.since.IsZero() {
-		if r.cfg.Off || !r.tooMany(len(lost), r.base) || len(lost) < r.cfg.MinMembers {
-			return nil, time.Time{}
+	holding := !r.since.IsZero()
+	if r.cfg.Off || !r.tooMany(len(lost), r.base) || (!holding || over) && len(lost) < r.cfg.MinMembers {
+		if holding {
+			r.end(now)
 		}
-		r.since = now
-		r.excuse(now, math.MaxInt)
-	}
-	if !r.tooMany(len(lost), r.base) || r.cfg.Hold > 0 && now.Sub(r.since) >= r.cfg.Hold {
-		r.accept()
 		return nil, time.Time{}
 	}
+	switch {
+	case !holding:
+		r.since = now
+		r.excuse(now, math.MaxInt)
+	case over: // The rest was lost later.
+		r.since = now
+		for _, m := range lost {
+			r.since = earliest(r.since, r.records[keyOf(m)].out)
+		}
+	}
+	var next time.Time
 	for i, m := range lost {
 		rec := r.records[keyOf(m)]
 		rec.excused = true
+		next = earliest(next, r.heldUntil(rec))
 		held := *rec.member // The base may have it as it was earlier in the window.
 		held.Held = true
 		lost[i] = &held
 	}
-	var next time.Time
-	if r.cfg.Hold > 0 {
-		next = r.since.Add(r.cfg.Hold)
-	}
 	return lost, next
+}
+
+// heldUntil returns until when a lost member is held; zero: until somebody accepts its loss.
+func (r *rule) heldUntil(rec *memberRecord) time.Time {
+	switch {
+	case r.cfg.Hold <= 0:
+		return time.Time{}
+	case rec.out.After(r.since):
+		return rec.out.Add(r.cfg.Hold)
+	}
+	return r.since.Add(r.cfg.Hold)
+}
+
+// expire believes the loss of the members that have been held long enough, and reports
+// whether there were any.
+func (r *rule) expire(now time.Time) bool {
+	if r.since.IsZero() || r.cfg.Hold <= 0 {
+		return false
+	}
+	over := slices.DeleteFunc(r.lost(r.base, r.now), func(m *view.Member) bool {
+		return r.heldUntil(r.records[keyOf(m)]).After(now)
+	})
+	r.confirm(over)
+	return len(over) > 0
+}
+
+// end ends a hold because few enough are lost. Those that are let go count until the
+// window is over, as if they had been there until now: they were in use.
+func (r *rule) end(now time.Time) {
+	r.history = []sighting{{r.base.with(r.now), now}}
+	r.base, r.since = nil, time.Time{}
 }
 
 // replace lets new members replace the members that have left: each one, once, the latest
@@ -347,7 +401,7 @@ func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (membe
 func (r *rule) replace(now time.Time, left []*memberRecord) {
 	var newcomers []*memberRecord
 	for _, rec := range r.records {
-		if !rec.joined.IsZero() && now.Sub(rec.joined) <= newFor {
+		if !rec.joined.IsZero() && now.Sub(rec.joined) <= newFor && rec.out.IsZero() {
 			newcomers = append(newcomers, rec)
 		}
 	}
@@ -355,6 +409,21 @@ func (r *rule) replace(now time.Time, left []*memberRecord) {
 		return
 	}
 	slices.SortFunc(newcomers, func(a, b *memberRecord) int { return b.joined.Compare(a.joined) })
+	pay := func(newcomer, rec *memberRecord) {
+		rec.believed = true
+		newcomer.joined, newcomer.replaced, newcomer.replacedAt = time.Time{}, rec, now
+	}
+	// Who came after a loss that the base does not show has made up for it there.
+	for _, rec := range r.records {
+		if !rec.gone || rec.believed || rec.young || now.Sub(rec.out) > r.cfg.Window || r.base.has(rec.member) {
+			continue
+		}
+		i := slices.IndexFunc(newcomers, func(n *memberRecord) bool { return !n.joined.Before(rec.out) && r.base.has(n.member) })
+		if i >= 0 {
+			pay(newcomers[i], rec)
+			newcomers = slices.Delete(newcomers, i, i+1)
+		}
+	}
 	var departed []*memberRecord
 	lost := r.lost(r.base, r.now)
 	for _, m := range lost {
@@ -372,8 +441,7 @@ func (r *rule) replace(now time.Time, left []*memberRecord) {
 		}
 	}
 	for i, rec := range departed[:min(len(departed), len(newcomers))] {
-		rec.believed = true
-		newcomers[i].joined, newcomers[i].replaced, newcomers[i].replacedAt = time.Time{}, rec, now
+		pay(newcomers[i], rec)
 	}
 }
 
@@ -514,7 +582,7 @@ func (r *rule) forget(now time.Time) {
 			rec.joined = time.Time{}
 		}
 		quiet := rec.since.IsZero() && now.Sub(rec.replacedAt) > r.cfg.Window && r.recent(rec, now) == 0 && rec.penalty < penaltyForget && rec.joined.IsZero() && now.Sub(rec.blink) > r.cfg.Window
-		return quiet && (rec.out.IsZero() || rec.gone && now.Sub(rec.out) > newFor && !r.base.has(rec.member))
+		return quiet && (rec.out.IsZero() || rec.gone && now.Sub(rec.out) > newFor && !r.knows(rec.member))
 	})
 }
 
