@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,6 @@ type coordinator struct {
 	s          *session.Session
 	term       election.Term
 	log        *slog.Logger
-	gateV      int32
 	gateAt     time.Time // when the gate was written
 	readyV     int32
 	queue      *session.WatchQueue
@@ -100,11 +100,10 @@ func (c *coordinator) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.observer.wg.Wait()
 	defer cancel()
-	proposal, err := readProposal(ctx, c.s, c.root, c.name)
-	if err != nil {
+	var err error
+	if c.proposal, err = readProposal(ctx, c.s, c.root, c.name); err != nil {
 		return ignore(err, session.ErrNoNode)
 	}
-	c.proposal = proposal
 	if err := c.readClock(ctx); err != nil {
 		return err
 	}
@@ -116,9 +115,8 @@ func (c *coordinator) run(ctx context.Context) error {
 			c.log.Info("rollout closed", "result", c.gate.Result)
 			return c.collect(ctx)
 		}
-		due := c.observe(ctx)
-		acts, wake := c.decide()
-		wake = sooner(wake, due)
+		c.observe(ctx)
+		acts := c.decide()
 		for _, a := range acts {
 			if err := c.perform(ctx, a); err != nil {
 				return err
@@ -127,14 +125,10 @@ func (c *coordinator) run(ctx context.Context) error {
 		if len(acts) > 0 {
 			continue
 		}
-		soon, err := c.report(ctx)
-		if err != nil {
+		if err := c.report(ctx); err != nil {
 			return err
 		}
-		if soon > 0 && (wake == 0 || soon < wake) {
-			wake = soon
-		}
-		if err := c.wait(ctx, wake); err != nil {
+		if err := c.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -149,12 +143,9 @@ func (c *coordinator) since(mtime int64) time.Time {
 	return now
 }
 
-// wait waits until something has changed, or for wake to pass (0: no limit).
-func (c *coordinator) wait(ctx context.Context, wake time.Duration) error {
-	if wake <= 0 {
-		wake = time.Minute // a look now and then costs nothing
-	}
-	timer := time.NewTimer(wake)
+// wait waits until something has changed, or for wake to pass.
+func (c *coordinator) wait(ctx context.Context) error {
+	timer := time.NewTimer(cmp.Or(c.wake, time.Minute)) // a look now and then costs nothing
 	defer timer.Stop()
 	select {
 	case <-c.queue.C():
@@ -291,35 +282,27 @@ func (c *coordinator) confirm(ctx context.Context, a *act) error {
 	return nil
 }
 
-// report writes the progress. It returns the time until the next report is due.
-func (c *coordinator) report(ctx context.Context) (time.Duration, error) {
+// report writes the progress when it has changed and the last report is not too fresh.
+func (c *coordinator) report(ctx context.Context) error {
 	now := c.progress()
-	if left := c.bakeLeft(); left > 0 {
+	if left, _ := c.bake(); c.baking() && left > 0 {
 		now.Baked = c.now.Round(0).Add(left + c.zkNow).Truncate(time.Second)
 	}
 	if now.Counts == c.reported.Counts && now.BakeCheck == c.reported.BakeCheck && now.Baked.Sub(c.reported.Baked).Abs() <= time.Second {
-		return 0, nil
+		return nil
 	}
-	if left := progressPause - c.now.Sub(c.reportedAt); left > 0 && !c.reportedAt.IsZero() {
-		return left, nil
+	if c.early(progressPause - c.now.Sub(c.reportedAt)) {
+		return nil
 	}
 	_, err := c.s.Multi(ctx, c.term.Guard(), session.SetOp(progressPath(c.root, c.name), encode(now), -1))
 	if err != nil && !errors.Is(err, session.ErrUnknown) {
 		if multi, ok := errors.AsType[*session.MultiError](err); ok && multi.Index == 0 {
-			return 0, fmt.Errorf("report: %w: %w", errDeposed, err)
+			return fmt.Errorf("report: %w: %w", errDeposed, err)
 		}
-		return 0, fmt.Errorf("report: %w", err)
+		return fmt.Errorf("report: %w", err)
 	}
 	c.reported, c.reportedAt = now, c.now
-	return 0, nil
-}
-
-// sooner is the shorter of two waits; 0 means none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
+	return nil
 }
 
 // How the coordinator knows the state of a rollout: it reads gate, ready version, group,
@@ -341,7 +324,7 @@ func (c *coordinator) readClock(ctx context.Context) error {
 
 func (c *coordinator) look(ctx context.Context, first bool) error {
 	c.now = time.Now()
-	c.looked = c.now
+	c.looked, c.wake = c.now, 0
 	for _, fired := range c.queue.Take() {
 		delete(c.watches, fired.Watch.Path())
 	}
@@ -430,8 +413,7 @@ func (c *coordinator) readShards(ctx context.Context) error {
 		if c.watches[path] != nil {
 			continue
 		}
-		if left := listPause - c.now.Sub(c.listed[shard]); left > 0 && !c.listed[shard].IsZero() {
-			c.relist = sooner(c.relist, left)
+		if c.early(listPause - c.now.Sub(c.listed[shard])) {
 			continue
 		}
 		list, w, err := c.s.ListW(ctx, path)
@@ -466,9 +448,13 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 		return err
 	}
 	c.now = time.Now() // what was read may have happened since the look began
-	newest, last := "", int64(0)
+	last := int64(0)
 	for _, rel := range changed {
 		node, ok := snap.Get(rel)
+		at := c.now
+		if first && node.Stat.Mzxid <= c.zkZxid { // else it is of this term: the clock may have jumped since it was read
+			at = c.since(node.Stat.Mtime)
+		}
 		shard, id, record := strings.Cut(rel, "/")
 		switch {
 		case rel == "":
@@ -477,11 +463,8 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 			if err != nil {
 				return err
 			}
-			if c.snapshots[shard] == nil {
-				c.called = c.now
-			}
-			if node.Stat.Mzxid > last { // the order of changed is that of the names
-				newest, last = rel, node.Stat.Mzxid
+			if c.snapshots[shard] == nil && node.Stat.Mzxid > last { // the order of changed is any
+				c.called, last = at, node.Stat.Mzxid
 			}
 			c.snapshots[shard] = snapshot.IDs
 		case record && !ok:
@@ -492,10 +475,10 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 				return err
 			}
 			c.take(id, r, node.Stat.Version)
+			if first && r.Canary && r.State == HostDone {
+				c.records[id].since = at
+			}
 		}
-	}
-	if first {
-		return c.datePast(ctx, newest)
 	}
 	return nil
 }
@@ -517,76 +500,17 @@ func (c *coordinator) take(id string, r HostRecord, version int32) {
 	c.records[id] = now
 }
 
-// datePast finds the times of events before this term: the latest call, and the end
-// of the latest canary.
-func (c *coordinator) datePast(ctx context.Context, call string) error {
-	var paths []string
-	if call != "" {
-		paths = append(paths, hostsPath(c.root, c.name)+"/"+call)
-	}
-	for id, r := range c.records {
-		if r.Canary && r.State == HostDone {
-			paths = append(paths, recordPath(c.root, c.name, id))
-		}
-	}
-	if len(paths) == 0 {
-		return nil
-	}
-	results, err := c.s.GetMany(ctx, paths)
-	if err != nil {
-		return err
-	}
-	for i, r := range results {
-		if r.Err != nil || r.Stat.Mzxid > c.zkZxid {
-			continue // of this term: the clock may have jumped since it was read
-		}
-		at := c.since(r.Stat.Mtime)
-		if i == 0 && call != "" {
-			c.called = at
-			continue
-		}
-		_, id := session.SplitPath(paths[i])
-		c.records[id].since = at
-	}
-	return nil
-}
-
-// reread reads records and snapshots again after a sync: it follows a lost reply.
+// reread reads records and snapshots again after a sync: it follows a lost reply, or an
+// event that has not come.
 func (c *coordinator) reread(ctx context.Context, ids, shards []string) error {
 	if err := c.s.Sync(ctx, hostsPath(c.root, c.name)); err != nil {
 		return err
 	}
-	paths := make([]string, 0, len(ids)+len(shards))
 	for _, id := range ids {
-		paths = append(paths, recordPath(c.root, c.name, id))
+		c.hosts.Mark(Shard(id) + "/" + id)
 	}
 	for _, shard := range shards {
-		paths = append(paths, snapshotPath(c.root, c.name, shard))
+		c.hosts.Mark(shard)
 	}
-	results, err := c.s.GetMany(ctx, paths)
-	if err != nil {
-		return err
-	}
-	for i, r := range results {
-		switch {
-		case errors.Is(r.Err, session.ErrNoNode) && i < len(ids):
-			delete(c.records, ids[i])
-		case errors.Is(r.Err, session.ErrNoNode):
-		case r.Err != nil:
-			return r.Err
-		case i < len(ids):
-			own, err := decode[HostRecord](paths[i], r.Data)
-			if err != nil {
-				return err
-			}
-			c.take(ids[i], own, r.Stat.Version)
-		default:
-			snapshot, err := decode[Snapshot](paths[i], r.Data)
-			if err != nil {
-				return err
-			}
-			c.snapshots[shards[i-len(ids)]], c.called = snapshot.IDs, time.Now()
-		}
-	}
-	return nil
+	return c.readHosts(ctx, false)
 }

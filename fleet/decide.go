@@ -34,9 +34,10 @@ type scene struct {
 	failing   string               // why it fails; empty: it has not failed often enough
 	held      time.Time            // when the last run began that succeeded
 	unsettled bool                 // its result is not known yet: the bake lasts until it is
-	relist    time.Duration        // when a shard may be listed again; 0: none waits
 	calledAt  time.Time            // when hosts were called last, and how many
 	calledN   int
+	gateV     int32         // version of the gate
+	wake      time.Duration // when to look again; 0: after a change
 }
 
 // hostState is a host's record, and since when it is so.
@@ -59,42 +60,37 @@ type act struct {
 	confirm    bool     // read the hosts again first
 }
 
-// decide returns the acts to perform now, and when to look again (0: after a change).
-func (c *coordinator) decide() ([]act, time.Duration) {
-	acts, wake := c.scene.decide(c.gateV)
-	wake = sooner(wake, c.relist)
-	c.relist = 0
-	return acts, wake
+// early reports whether a time has still to pass before something is due, and then wakes
+// the coordinator after it.
+func (sc *scene) early(left time.Duration) bool {
+	if left > 0 && (sc.wake == 0 || left < sc.wake) {
+		sc.wake = left
+	}
+	return left > 0
 }
 
-func (sc *scene) decide(gateV int32) ([]act, time.Duration) {
-	if sc.gate.State == GateClosed {
-		return nil, 0
+// decide returns the acts to perform now. Without any, wake says when to look again.
+func (sc *scene) decide() []act {
+	if sc.superseded && sc.gate.State != GateClosed {
+		return []act{sc.close(ResultSuperseded, ResultSuperseded+": another version was published meanwhile")}
 	}
-	if sc.superseded {
-		return []act{sc.close(ResultSuperseded, ResultSuperseded+": another version was published meanwhile")}, 0
-	}
-	wake := time.Duration(0)
-	if sc.gate.State != GateRefused {
-		calls, left := sc.callShards()
-		if len(calls) > 0 || left > 0 && sc.gate.State == GateVoting {
-			return calls, left
+	switch sc.gate.State {
+	case GateVoting, GateOpen, GateHalted:
+		if calls, all := sc.callShards(); len(calls) > 0 || !all && sc.gate.State == GateVoting {
+			return calls
 		}
-		wake = left
 	}
-	var acts []act
-	var left time.Duration
 	switch sc.gate.State {
 	case GateVoting:
-		acts, left = sc.vote()
+		return sc.vote()
 	case GateRefused:
-		acts, left = sc.endRefused()
+		return sc.endRefused()
 	case GateOpen:
-		acts, left = sc.oversee(gateV)
+		return sc.oversee()
 	case GateHalted:
-		acts, left = sc.watch()
+		return sc.watch()
 	}
-	return acts, sooner(wake, left)
+	return nil
 }
 
 func (sc *scene) close(result, reason string) act {
@@ -120,39 +116,29 @@ func (sc *scene) close(result, reason string) act {
 }
 
 // oversee grants turns and watches the hosts that have one, until all are done.
-func (sc *scene) oversee(gateV int32) ([]act, time.Duration) {
+func (sc *scene) oversee() []act {
 	if g := sc.gate; sc.proposal.Strategy.Gate != "" && !g.Paused && !g.IgnoreGate && sc.members < g.Members-1 {
 		g.Paused, g.By = true, "health gate"
 		g.Reason = fmt.Sprintf("health gate: %s has %d members, it had %d", sc.proposal.Strategy.Gate, sc.members, g.Members)
-		return []act{{what: "pause", gate: &g}}, 0
+		return []act{{what: "pause", gate: &g}}
 	}
-	acts, wake := sc.watch()
-	if len(acts) == 0 && sc.failing != "" && sc.observing() {
-		acts = []act{sc.halted("", sc.failing)}
+	duties := []func() []act{sc.watch, sc.halt, sc.retry}
+	if sc.gate.runs() {
+		duties = append(duties, sc.grant, sc.advance)
 	}
-	if len(acts) == 0 {
-		acts = sc.halt()
+	for _, do := range duties {
+		if acts := do(); len(acts) > 0 {
+			return acts
+		}
 	}
-	if len(acts) == 0 {
-		acts = sc.retry()
-	}
-	if len(acts) > 0 || !sc.gate.runs() {
-		return acts, wake
-	}
-	acts, left := sc.grant(gateV)
-	wake = sooner(wake, left)
-	if len(acts) > 0 {
-		return acts, wake
-	}
-	acts, left = sc.advance()
-	return acts, sooner(wake, left)
+	return nil
 }
 
-// change returns acts that write records, split into transactions.
-func (sc *scene) change(what string, records map[string]HostRecord) []act {
+// change returns acts like a that write records, split into transactions.
+func (sc *scene) change(a act, records map[string]HostRecord) []act {
 	var acts []act
 	for chunk := range slices.Chunk(sortedKeys(records), maxGrants) {
-		a := act{what: what, records: map[string]HostRecord{}}
+		a.records = map[string]HostRecord{}
 		for _, id := range chunk {
 			a.records[id] = records[id]
 		}
@@ -162,38 +148,38 @@ func (sc *scene) change(what string, records map[string]HostRecord) []act {
 }
 
 // watch finds lost hosts. They keep their places, because they may still be changing.
-func (sc *scene) watch() ([]act, time.Duration) {
-	grace, wake := time.Duration(sc.proposal.Strategy.Grace), time.Duration(0)
+func (sc *scene) watch() []act {
 	lost := map[string]HostRecord{}
 	for id, r := range sc.records {
 		if sc.live[id] {
 			delete(sc.missing, id)
 			continue
 		}
-		if r.State != HostStarted || r.Lost || sc.denied[id] {
+		if r.State != HostStarted || r.Lost || sc.denied[id] || sc.mayReturn(id) {
 			continue // afterBake dates those of the named canaries
-		}
-		if sc.missing[id].IsZero() {
-			sc.missing[id] = sc.now
-		}
-		if left := grace - sc.now.Sub(sc.missing[id]); left > 0 {
-			wake = sooner(wake, left)
-			continue
 		}
 		now := r.HostRecord
 		now.Lost = true
-		now.Error = fmt.Sprintf("absent for %s after it started", grace)
+		now.Error = fmt.Sprintf("absent for %s after it started", time.Duration(sc.proposal.Strategy.Grace))
 		lost[id] = now
 	}
-	acts := sc.change("lost", lost)
-	for i := range acts {
-		acts[i].confirm = true
-	}
-	return acts, wake
+	return sc.change(act{what: "lost", confirm: true}, lost)
 }
 
-// halt stops the rollout after MaxFailures, or when lost hosts hold all places.
+// mayReturn reports whether a host without a subscription is within its grace time.
+func (sc *scene) mayReturn(id string) bool {
+	if sc.missing[id].IsZero() {
+		sc.missing[id] = sc.now
+	}
+	return sc.early(time.Duration(sc.proposal.Strategy.Grace) - sc.now.Sub(sc.missing[id]))
+}
+
+// halt stops the rollout when the bake check fails, after MaxFailures, or when lost
+// hosts hold all places.
 func (sc *scene) halt() []act {
+	if sc.failing != "" && sc.observing() {
+		return []act{sc.halted("", sc.failing)}
+	}
 	failures, lost, first := 0, 0, ""
 	for id, r := range sc.records {
 		if r.Lost && r.State == HostStarted {
@@ -212,10 +198,14 @@ func (sc *scene) halt() []act {
 	return []act{sc.halted(first, sc.records[first].Error)}
 }
 
-func (sc *scene) halted(host, reason string) act {
+func (sc *scene) halted(host, reason string) act { return sc.stopped("halt", GateHalted, host, reason) }
+
+func (sc *scene) refuse(reason string) act { return sc.stopped("refuse", GateRefused, "", reason) }
+
+func (sc *scene) stopped(what, state, host, reason string) act {
 	g := sc.gate
-	g.State, g.Paused, g.Host, g.Reason, g.By = GateHalted, false, host, clip(reason), sc.agent
-	return act{what: "halt", gate: &g}
+	g.State, g.Paused, g.Host, g.Reason, g.By = state, false, host, clip(reason), sc.agent
+	return act{what: what, gate: &g}
 }
 
 // retry lets the failed hosts of previous rounds try again.
@@ -234,47 +224,39 @@ func (sc *scene) retry() []act {
 			again[id] = now
 		}
 	}
-	return sc.change("retry", again)
+	return sc.change(act{what: "retry"}, again)
 }
 
 // grant lets hosts start. It takes back grants that hosts do not use.
-func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
-	strategy, wake := sc.proposal.Strategy, time.Duration(0)
+func (sc *scene) grant() []act {
+	strategy := sc.proposal.Strategy
 	places := strategy.Parallel
 	back, renew := map[string]HostRecord{}, map[string]HostRecord{}
 	for id, r := range sc.records {
 		now := r.HostRecord
 		switch {
-		case r.State == HostGranted && r.Gate != gateV:
+		case r.State == HostGranted && r.Gate != sc.gateV:
 			places--
 			if !sc.denied[id] {
-				now.Gate, now.Round = gateV, sc.gate.Round
+				now.Gate, now.Round = sc.gateV, sc.gate.Round
 				renew[id] = now
 			}
 		case r.State == HostGranted:
 			places--
-			left := time.Duration(strategy.Grace) - sc.now.Sub(r.since)
-			if left > 0 {
-				wake = sooner(wake, left)
-			} else if !sc.denied[id] {
+			if !sc.early(time.Duration(strategy.Grace)-sc.now.Sub(r.since)) && !sc.denied[id] {
 				back[id] = sc.takeBack(id, now)
 			}
 		case r.State == HostStarted:
 			places--
-		case sc.unseen(r):
+		case sc.unseen(r), r.State == HostDone && sc.early(time.Duration(strategy.Pause)-sc.now.Sub(r.since)):
 			places--
-		case r.State == HostDone:
-			if left := time.Duration(strategy.Pause) - sc.now.Sub(r.since); left > 0 {
-				places--
-				wake = sooner(wake, left)
-			}
 		}
 	}
 	if len(renew) > 0 {
-		return sc.change("grant again", renew), 0
+		return sc.change(act{what: "grant again"}, renew)
 	}
 	if len(back) > 0 {
-		return sc.change("take back", back), 0
+		return sc.change(act{what: "take back"}, back)
 	}
 	if sc.gate.Wave == WaveAll && sc.observed == BakePending {
 		places = 0
@@ -282,14 +264,10 @@ func (sc *scene) grant(gateV int32) ([]act, time.Duration) {
 	granted := map[string]HostRecord{}
 	for _, id := range sc.next(places) {
 		now := sc.records[id].HostRecord
-		now.State, now.Gate, now.Round, now.Error, now.Canary = HostGranted, gateV, sc.gate.Round, "", sc.gate.Wave == WaveCanary
+		now.State, now.Gate, now.Round, now.Error, now.Canary = HostGranted, sc.gateV, sc.gate.Round, "", sc.gate.Wave == WaveCanary
 		granted[id] = now
 	}
-	acts := sc.change("grant", granted)
-	for i := range acts {
-		acts[i].checkReady = true
-	}
-	return acts, wake
+	return sc.change(act{what: "grant", checkReady: true}, granted)
 }
 
 // takeBack lets a host that did not use its grant wait again, and the second time skips it.
@@ -307,8 +285,9 @@ func (sc *scene) takeBack(id string, now HostRecord) HostRecord {
 // refusal ends the rollout before any host changes. A host that does not answer is a
 // refusal unless the strategy skips absent hosts.
 
-// callShards calls the subscribers of the shards that have no call yet.
-func (sc *scene) callShards() ([]act, time.Duration) {
+// callShards calls the subscribers of the shards that have no call yet. It reports
+// whether all are called then.
+func (sc *scene) callShards() ([]act, bool) {
 	var acts []act
 	for _, shard := range sortedKeys(sc.shards) {
 		ids := sc.shards[shard]
@@ -318,12 +297,12 @@ func (sc *scene) callShards() ([]act, time.Duration) {
 		if since := sc.now.Sub(sc.calledAt); since >= time.Second {
 			sc.calledAt, sc.calledN = sc.now, 0
 		} else if sc.calledN+len(ids) > callRate && sc.calledN > 0 {
-			return acts, time.Second - since
+			return acts, !sc.early(time.Second - since)
 		}
 		sc.calledN += len(ids)
 		acts = append(acts, act{what: "call", calls: []string{shard}})
 	}
-	return acts, 0
+	return acts, true
 }
 
 func (sc *scene) absent() []string {
@@ -340,25 +319,24 @@ func (sc *scene) absent() []string {
 }
 
 // vote decides once every called host has answered or the time is up.
-func (sc *scene) vote() ([]act, time.Duration) {
+func (sc *scene) vote() []act {
 	strategy := sc.proposal.Strategy
-	absent := sc.absent()
-	if left := time.Duration(strategy.VoteTimeout) - sc.now.Sub(sc.called); len(absent) > 0 {
-		if left > 0 {
-			return nil, left
+	if absent := sc.absent(); len(absent) > 0 {
+		if sc.early(time.Duration(strategy.VoteTimeout) - sc.now.Sub(sc.called)) {
+			return nil
 		}
 		if strategy.Absent != AbsentSkip && !sc.proposal.Dry {
-			return []act{sc.refuse(fmt.Sprintf("no vote within %s from %s", time.Duration(strategy.VoteTimeout), someNames(absent)))}, 0
+			return []act{sc.refuse(fmt.Sprintf("no vote within %s from %s", time.Duration(strategy.VoteTimeout), someNames(absent)))}
 		}
 	}
 	if sc.proposal.Dry {
-		return []act{sc.close(ResultPlanned, "")}, 0
+		return []act{sc.close(ResultPlanned, "")}
 	}
 	commits, canaries := 0, 0
 	for id, r := range sc.records {
 		switch r.State {
 		case HostAbort:
-			return nil, 0 // the gate that was read is old: it was refused
+			return nil // the gate that was read is old: it was refused
 		case HostCommit:
 			commits++
 			if slices.Contains(strategy.Order, id) {
@@ -368,18 +346,18 @@ func (sc *scene) vote() ([]act, time.Duration) {
 	}
 	switch {
 	case commits == 0:
-		return []act{sc.refuse(ErrNobody.Error() + ": all subscribers are in maintenance")}, 0
+		return []act{sc.refuse(ErrNobody.Error() + ": all subscribers are in maintenance")}
 	case len(strategy.Order) > 0 && canaries == 0:
-		return []act{sc.refuse("none of the canaries checks the version: " + someNames(strategy.Order))}, 0
+		return []act{sc.refuse("none of the canaries checks the version: " + someNames(strategy.Order))}
 	case sc.gate.Paused:
-		return nil, 0
+		return nil
 	}
 	g := sc.gate
 	g.State, g.Wave, g.Members, g.By, g.Reason = GateOpen, WaveAll, sc.members, sc.agent, ""
 	if n := sc.canary(); n > 0 && n < len(sc.live) {
 		g.Wave = WaveCanary
 	}
-	return []act{{what: "commit", gate: &g, unfrozen: true, checkReady: true}}, 0
+	return []act{{what: "commit", gate: &g, unfrozen: true, checkReady: true}}
 }
 
 // canary is how many hosts go first. A host that could not run all checks is the first to
@@ -401,22 +379,16 @@ func someNames(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-func (sc *scene) refuse(reason string) act {
-	g := sc.gate
-	g.State, g.Paused, g.Host, g.Reason, g.By = GateRefused, false, "", clip(reason), sc.agent
-	return act{what: "refuse", gate: &g}
-}
-
 // endRefused closes a refused rollout after all hosts had time to give their
 // reasons. A rollout that replaced another one stays open: hosts use different
 // versions, so an operator must replace it or publish.
-func (sc *scene) endRefused() ([]act, time.Duration) {
+func (sc *scene) endRefused() []act {
 	const patience = 2 * time.Second
 	if len(sc.proposal.Replaces) > 0 {
-		return nil, 0
+		return nil
 	}
-	if left := patience - sc.now.Sub(sc.refused); left > 0 && len(sc.absent()) > 0 {
-		return nil, left
+	if len(sc.absent()) > 0 && sc.early(patience-sc.now.Sub(sc.refused)) {
+		return nil
 	}
-	return []act{sc.close(ResultAborted, "")}, 0
+	return []act{sc.close(ResultAborted, "")}
 }

@@ -18,7 +18,7 @@ func BenchmarkDecide(b *testing.B) {
 	sc := sceneOf(Gate{State: GateOpen, Wave: WaveAll}, Strategy{Parallel: 10_000}, states)
 	b.ReportAllocs()
 	for b.Loop() {
-		if acts, _ := sc.decide(7); len(acts) > 0 {
+		if acts := sc.decide(); len(acts) > 0 {
 			b.Fatal(acts[0].what)
 		}
 	}

@@ -51,10 +51,7 @@ func (sc *scene) canaries(ids []string) ([]string, int) {
 		}
 	}
 	slices.SortFunc(ids, func(a, b string) int {
-		if draw(drawCanary, sc.name, a) < draw(drawCanary, sc.name, b) {
-			return -1
-		}
-		return 1
+		return cmp.Compare(draw(drawCanary, sc.name, a), draw(drawCanary, sc.name, b))
 	})
 	// Among those that are needed the coordinator's host comes last, too, but it is
 	// no other's turn for its sake.
@@ -62,32 +59,29 @@ func (sc *scene) canaries(ids []string) ([]string, int) {
 }
 
 // advance opens the rollout to all hosts after the bake, and closes it at the end.
-func (sc *scene) advance() ([]act, time.Duration) {
+func (sc *scene) advance() []act {
 	if sc.busy() {
-		return nil, 0
+		return nil
 	}
 	if sc.gate.Wave == WaveCanary {
 		return sc.afterBake()
 	}
-	if waiting, wake := sc.outstanding(sortedKeys(sc.live)); waiting {
-		return nil, wake
+	if sc.outstanding(sortedKeys(sc.live)) {
+		return nil
 	}
 	gone := map[string]HostRecord{}
 	for id, r := range sc.records {
-		if r.State == HostStarted && sc.live[id] {
-			return nil, 0 // lost, and back: it continues, or fails
+		if sc.unseen(r) || r.State == HostStarted && sc.live[id] {
+			return nil // a lost one that is back continues, or fails
 		}
 		if r.State == HostStarted {
 			now := r.HostRecord
 			now.State, now.Lost = HostFailed, false
 			gone[id] = now
 		}
-		if sc.unseen(r) {
-			return nil, 0
-		}
 	}
 	if len(gone) > 0 {
-		return sc.change("fail the absent", gone), 0
+		return sc.change(act{what: "fail the absent"}, gone)
 	}
 	a := sc.close(ResultDone, "")
 	a.ready = &trees.Ready{
@@ -96,30 +90,22 @@ func (sc *scene) advance() ([]act, time.Duration) {
 	if sc.proposal.Delta.Fits(readyDelta) {
 		a.ready.Delta = sc.proposal.Delta
 	}
-	return []act{a}, 0
+	return []act{a}
 }
 
 // outstanding reports whether a live host still has to finish. Skipped hosts do not
 // count. A host without a record has the grace time to write one.
-func (sc *scene) outstanding(ids []string) (bool, time.Duration) {
-	waiting, wake := false, time.Duration(0)
+func (sc *scene) outstanding(ids []string) bool {
+	waiting := false
 	for _, id := range ids {
-		r := sc.records[id]
-		if r == nil {
-			if left := time.Duration(sc.proposal.Strategy.Grace) - sc.now.Sub(later(sc.seen[id], sc.called)); left > 0 {
-				waiting, wake = true, sooner(wake, left)
-			}
-			continue
-		}
-		switch r.State {
-		case HostDone, HostFailed, HostSkipped:
-		case HostStarted:
-			waiting = waiting || !r.Lost
-		default:
+		switch r := sc.records[id]; {
+		case r == nil:
+			waiting = sc.early(time.Duration(sc.proposal.Strategy.Grace)-sc.now.Sub(later(sc.seen[id], sc.called))) || waiting
+		case r.State != HostDone && r.State != HostFailed && r.State != HostSkipped && !(r.State == HostStarted && r.Lost):
 			waiting = true
 		}
 	}
-	return waiting, wake
+	return waiting
 }
 
 func later(a, b time.Time) time.Time {
@@ -130,42 +116,36 @@ func later(a, b time.Time) time.Time {
 }
 
 // afterBake lets all hosts start when the canaries are done and the bake has passed.
-func (sc *scene) afterBake() ([]act, time.Duration) {
+func (sc *scene) afterBake() []act {
 	if order := sc.proposal.Strategy.Order; len(order) > 0 {
-		var left []string
-		wake := time.Duration(0)
+		var here []string
+		waiting := false
 		for _, id := range order {
-			if sc.live[id] {
-				left = append(left, id)
-				delete(sc.missing, id)
-				continue
-			}
-			if sc.missing[id].IsZero() {
-				sc.missing[id] = sc.now
-			}
 			r := sc.records[id]
-			if patience := time.Duration(sc.proposal.Strategy.Grace) - sc.now.Sub(sc.missing[id]); patience > 0 && (r == nil || r.State == HostCommit || r.State == HostWait) {
-				wake = sooner(wake, patience)
+			switch {
+			case sc.live[id]:
+				here = append(here, id)
+				delete(sc.missing, id)
+			case r == nil || r.State == HostCommit || r.State == HostWait:
+				waiting = sc.mayReturn(id) || waiting
 			}
 		}
-		if waiting, soon := sc.outstanding(left); waiting || wake > 0 {
-			return nil, sooner(wake, soon)
+		if sc.outstanding(here) || waiting {
+			return nil
 		}
-	} else if _, need := sc.canaries(nil); need > 0 {
-		if waiting, wake := sc.outstanding(sortedKeys(sc.live)); waiting {
-			return nil, wake
-		}
+	} else if _, need := sc.canaries(nil); need > 0 && sc.outstanding(sortedKeys(sc.live)) {
+		return nil
 	}
 	left, done := sc.bake()
 	if done == 0 {
-		return []act{sc.halted("", "no canary is done, and none is left")}, 0
+		return []act{sc.halted("", "no canary is done, and none is left")}
 	}
-	if left > 0 || sc.unsettled {
-		return nil, max(left, 0)
+	if sc.early(left) || sc.unsettled {
+		return nil
 	}
 	g := sc.gate
 	g.Wave, g.By, g.Reason = WaveAll, sc.agent, ""
-	return []act{{what: "open to all", gate: &g}}, 0
+	return []act{{what: "open to all", gate: &g}}
 }
 
 // bake returns the remaining bake time and the number of finished canaries.
@@ -178,15 +158,6 @@ func (sc *scene) bake() (time.Duration, int) {
 		}
 	}
 	return time.Duration(sc.proposal.Strategy.Bake) - sc.now.Sub(last), done
-}
-
-// bakeLeft returns the rest of the bake; 0: the rollout waits for something else.
-func (sc *scene) bakeLeft() time.Duration {
-	if !sc.baking() {
-		return 0
-	}
-	left, _ := sc.bake()
-	return max(left, 0)
 }
 
 func (sc *scene) progress() Progress {
@@ -243,16 +214,15 @@ type observation struct {
 	err    error
 }
 
-// observe runs the check while it counts, and returns when the next run is due (0: not
-// by time). Runs before a retry do not count.
-func (c *coordinator) observe(ctx context.Context) time.Duration {
+// observe runs the check while it counts. Runs before a retry do not count.
+func (c *coordinator) observe(ctx context.Context) {
 	o := &c.observer
 	if o.check == nil {
-		return 0
+		return
 	}
 	if !c.observing() {
 		o.next, c.observed, c.failing, c.unsettled = time.Time{}, "", "", false
-		return 0
+		return
 	}
 	if o.next.IsZero() || o.round != c.gate.Round {
 		left, _ := c.bake()
@@ -260,9 +230,8 @@ func (c *coordinator) observe(ctx context.Context) time.Duration {
 		c.observed, c.failing, c.held = BakePending, "", time.Time{}
 	}
 	c.unsettled = o.running || c.observed != BakeHolds
-	left := o.next.Sub(c.now)
-	if o.running || left > 0 {
-		return max(left, 0)
+	if c.early(o.next.Sub(c.now)) || o.running {
+		return
 	}
 	o.running, c.unsettled = true, true
 	began, round := c.now, o.round
@@ -274,7 +243,6 @@ func (c *coordinator) observe(ctx context.Context) time.Duration {
 			o.results <- observation{began, round, output, err}
 		}
 	})
-	return 0
 }
 
 // learn takes the result of a run.

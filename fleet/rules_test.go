@@ -20,7 +20,7 @@ import (
 // the states; an empty state is no record.
 func sceneOf(gate Gate, strategy Strategy, states map[string]string) *scene {
 	sc := &scene{
-		now: time.Unix(1000, 0), name: "r-0000000001", agent: "z", gate: gate, called: time.Unix(999, 0),
+		now: time.Unix(1000, 0), name: "r-0000000001", agent: "z", gate: gate, gateV: 7, called: time.Unix(999, 0),
 		proposal:  Proposal{Version: 2, Previous: 1, Hosts: len(states), Strategy: strategy.WithDefaults(len(states))},
 		snapshots: map[string][]string{}, shards: map[string][]string{}, records: map[string]*hostState{}, live: map[string]bool{},
 		seen: map[string]time.Time{}, missing: map[string]time.Time{}, withdrawn: map[string]int{}, denied: map[string]bool{},
@@ -39,9 +39,8 @@ func sceneOf(gate Gate, strategy Strategy, states map[string]string) *scene {
 
 // said is what a scene decides, in words.
 func said(sc *scene) string {
-	acts, _ := sc.decide(7)
 	var words []string
-	for _, a := range acts {
+	for _, a := range sc.decide() {
 		word := a.what
 		if a.gate != nil && a.gate.Reason != "" {
 			word += ": " + a.gate.Reason

@@ -83,7 +83,7 @@ func TestCoordinator_OwnGrantsCount(t *testing.T) {
 		c := w.lone("r-0000000007", Gate{State: GateOpen, Wave: WaveAll}, map[string]HostRecord{"a": commit, "b": commit})
 		defer func() { c.stop(); _ = c.s.Close() }()
 		c.live = map[string]bool{"a": true, "b": true}
-		acts, _ := c.grant(c.gateV)
+		acts := c.grant()
 		if len(acts) != 1 || len(acts[0].records) != 1 {
 			t.Fatalf("it does %+v", acts)
 		}
@@ -92,7 +92,7 @@ func TestCoordinator_OwnGrantsCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.live = map[string]bool{"b": true}
-		if acts, _ = c.grant(c.gateV); len(acts) > 0 {
+		if acts = c.grant(); len(acts) > 0 {
 			t.Errorf("K is 1, a has a grant, and it does %+v", acts)
 		}
 	})
@@ -109,7 +109,7 @@ func TestCoordinator_TakesBackTooLate(t *testing.T) {
 		if err := w.server.Set(recordPath(root, name, id), encode(HostRecord{State: HostStarted, Version: 2, From: 1})); err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range c.change("take back", map[string]HostRecord{id: c.takeBack(id, granted)}) {
+		for _, a := range c.change(act{what: "take back"}, map[string]HostRecord{id: c.takeBack(id, granted)}) {
 			if err := c.perform(t.Context(), a); err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func TestCoordinator_AbsenceIsConfirmed(t *testing.T) {
 				_ = w.server.Delete(SubscriptionPath(root, id))
 			}
 			c.live, c.missing[id] = map[string]bool{}, c.now.Add(-time.Hour)
-			acts, _ := c.watch()
+			acts := c.watch()
 			if len(acts) != 1 {
 				t.Fatalf("it does %+v", acts)
 			}
@@ -254,7 +254,7 @@ func TestCoordinator_GrantsAgainAfterAPause(t *testing.T) {
 		time.Sleep(2 * DefaultGrace) // virtual: the pause
 		for _, want := range []string{"grant again", ""} {
 			c.now = time.Now()
-			acts, _ := c.grant(c.gateV)
+			acts := c.grant()
 			got := ""
 			for _, a := range acts {
 				got += a.what

@@ -134,6 +134,14 @@ func (m *Mirror) Close() {
 // Dirty receives when there is something to read.
 func (m *Mirror) Dirty() <-chan struct{} { return m.todo.queue.C() }
 
+// Mark makes the next Refresh read a znode, by its relative path, and the list of its
+// parent, as if their watches had fired.
+func (m *Mirror) Mark(rel string) {
+	parent, _ := session.SplitPath("/" + rel)
+	m.todo.mark(mark{rel: rel})
+	m.todo.mark(mark{rel: parent[1:], kids: true})
+}
+
 // Refresh reads what was marked until now, and what it finds new, and returns
 // the copy with the relative paths that changed, in no order. Every event that the
 // session received before the call counts as marked. The copy is good until the
