@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"text/template/parse"
 
 	"github.com/zkagent/zkagent/view"
 )
@@ -210,4 +211,274 @@ func (st *state) version(name string) (string, error) {
 		return "", st.unknown(view.KindConfig, name)
 	}
 	return t.Version(), nil
+}
+
+// A template gets the members that may get traffic: those whose status is up.
+// Others have to be asked for by name. What happens when it gets none is the
+// group's on_empty; where that is not set, the template itself says it: one with
+// an else for the group is rendered, for another the file stays as it is.
+
+// Group is one group of a set as the function groups returns it.
+type Group struct {
+	Name    string
+	Path    string
+	Members []view.Member
+	Tags    []string // of all its members, of every status
+}
+
+// tagsOf are the sorted tags of members.
+func tagsOf(members []view.Member) []string {
+	tags := []string{}
+	for _, m := range members {
+		if len(m.Labels) > 0 {
+			tags = append(tags, m.Tags()...)
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
+}
+
+// statusAny asks for the members of every status.
+const statusAny = "any"
+
+// statuses are the words that members may be asked for with.
+var statuses = []string{statusAny, view.StatusUp, view.StatusDraining, view.StatusMaintenance, view.StatusDown}
+
+func checkStatus(word string) error {
+	if slices.Contains(statuses, word) {
+		return nil
+	}
+	return failf(nil, "", "a status is one of %s, not %q%s", strings.Join(statuses, ", "), word, meantStatus[word])
+}
+
+// meantStatus translates the words of other programs.
+var meantStatus = map[string]string{
+	"passing": `; members that are up are what members gives without a word`,
+	"drain":   `; did you mean "draining"?`, "maint": `; did you mean "maintenance"?`,
+	"critical": `; did you mean "down"?`, "warning": `; did you mean "down"?`,
+}
+
+// absent is a group that a set does not have.
+var absent = &view.Group{}
+
+// group returns a group by its name, or "set/group" of a set of groups. A group
+// that a set does not have is one without members.
+func (st *state) group(name string) (*view.Group, error) {
+	if g, ok := st.view.Group(name); ok {
+		return g, nil
+	}
+	if set, child, ok := strings.Cut(name, "/"); ok {
+		if gs, known := st.view.Groups(set); known {
+			if g, found := gs.Group(child); found {
+				return g, nil
+			}
+			return absent, nil
+		}
+	}
+	return nil, st.unknown(view.KindGroup, name)
+}
+
+// members returns the members of a group that may get traffic, or those with
+// one of the statuses.
+func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
+	for _, word := range wanted {
+		if err := checkStatus(word); err != nil {
+			return nil, err
+		}
+	}
+	g, err := st.group(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(wanted) > 0 && !slices.Contains(wanted, statusAny) && !slices.Contains(wanted, view.StatusUp) {
+		return withStatus(st.printable(g.Members), wanted), nil // No draining member is the normal case.
+	}
+	members := st.printable(g.Members)
+	switch {
+	case len(wanted) == 0:
+		members = serving(members)
+	case !slices.Contains(wanted, statusAny):
+		members = withStatus(members, wanted)
+	}
+	if len(members) == 0 {
+		err = emptyGroup(name, g.OnEmpty, st.t.elses.of(name))
+	}
+	if err != nil && g == absent {
+		set, child, _ := strings.Cut(name, "/")
+		err = failf(ErrEmptyGroup, "", "groups %q has no group %q: the file stays as it is", set, child)
+	}
+	if st.t.cfg.ByNode {
+		members = slices.SortedStableFunc(slices.Values(members), func(a, b view.Member) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID)) })
+	}
+	return members, err
+}
+
+// printable leaves out the members whose value of a label that the template
+// names is no token, or was left out. The writer of one member could otherwise hold the
+// file of all.
+func (st *state) printable(all []view.Member) []view.Member {
+	raw := func(m view.Member) bool {
+		return slices.ContainsFunc(st.t.labels, func(name string) bool {
+			_, raw := m.RawLabels[name]
+			_, kept := m.Labels[name]
+			return raw || !kept && m.LabelsLeftOut != ""
+		})
+	}
+	if len(st.t.labels) == 0 || !slices.ContainsFunc(all, raw) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), raw)
+}
+
+// serving are the members that may get traffic.
+func serving(all []view.Member) []view.Member {
+	if !slices.ContainsFunc(all, func(m view.Member) bool { return !m.MayServe() }) {
+		return all
+	}
+	return withStatus(all, []string{view.StatusUp})
+}
+
+func withStatus(all []view.Member, wanted []string) []view.Member {
+	members := []view.Member{}
+	for _, m := range all {
+		if slices.Contains(wanted, m.Status) {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+// The values of a group's OnEmpty. Empty: the template decides.
+const (
+	onEmptyKeep   = "keep"
+	onEmptyRender = "render"
+	onEmptyFail   = "fail"
+)
+
+// emptyGroup is the error of a group without members; nil where they are not
+// needed.
+func emptyGroup(name, onEmpty string, hasElse bool) error {
+	switch {
+	case onEmpty == onEmptyRender, onEmpty == "" && hasElse:
+		return nil
+	case onEmpty == onEmptyFail:
+		return failf(nil, "", "group %q has no members that are up (on_empty = \"fail\")", name)
+	case onEmpty == "":
+		return failf(ErrEmptyGroup, "", "group %q has no members that are up: the file stays as it is (the template has no {{ else }} for this case)", name)
+	}
+	return failf(ErrEmptyGroup, "", "group %q has no members that are up: the file stays as it is (on_empty = %q)", name, onEmptyKeep)
+}
+
+// groups returns the groups of a set, or those with a member of one of the statuses.
+func (st *state) groups(name string, wanted ...string) ([]Group, error) {
+	gs, ok := st.view.Groups(name)
+	if !ok {
+		return nil, st.unknown(view.KindGroups, name)
+	}
+	for _, word := range wanted {
+		if err := checkStatus(word); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]Group, 0, len(gs.Groups))
+	for _, g := range gs.Groups {
+		if len(wanted) == 0 || slices.Contains(wanted, statusAny) && len(g.Members) > 0 || len(withStatus(g.Members, wanted)) > 0 {
+			list = append(list, Group{g.Name, g.Path, serving(g.Members), tagsOf(g.Members)})
+		}
+	}
+	return list, nil
+}
+
+// elses are the groups for which a template says, by an else, what to write
+// when they have no members:
+//
+//	{{ range members "api" }}...{{ else }}...{{ end }}
+//
+// A with and an if about the members count as a range does, and so do members
+// that were put into a variable before.
+type elses struct {
+	names []string // of groups
+	named []string // all groups that stand in the text
+	any   bool     // of a group whose name is computed
+	each  bool     // of the element of for_each
+}
+
+// of reports whether the template says what to write when a group is empty.
+func (e *elses) of(name string) bool {
+	return slices.Contains(e.names, name) || e.any && !slices.Contains(e.named, name)
+}
+
+// Else reports whether the template says, by an else, what to write when the
+// group of that name has no members.
+func (t *Template) Else(group string) bool { return t.elses.of(group) }
+
+func findElses(t *Template) elses {
+	var e elses
+	for _, tree := range t.sortedTrees() {
+		vars := map[string]elses{}
+		inspect(tree.Root, func(n parse.Node) {
+			if p, ok := n.(*parse.PipeNode); ok {
+				about := aboutGroups(p, vars, false)
+				e.named = append(e.named, about.names...)
+				for _, d := range p.Decl {
+					v := vars[d.Ident[0]]
+					v.add(about)
+					vars[d.Ident[0]] = v
+				}
+			}
+		})
+		e.branches(tree.Root, vars, tree.Name == t.cfg.Name)
+	}
+	return e
+}
+
+func (e *elses) add(o elses) {
+	e.names = append(e.names, o.names...)
+	e.any, e.each = e.any || o.any, e.each || o.each
+}
+
+// branches finds those with an else. The dot is the element of for_each at the
+// top of the template.
+func (e *elses) branches(list *parse.ListNode, vars map[string]elses, top bool) {
+	if list == nil {
+		return
+	}
+	for _, n := range list.Nodes {
+		b, isRange := branchOf(n)
+		if b == nil {
+			continue
+		}
+		if b.ElseList != nil {
+			e.add(aboutGroups(b.Pipe, vars, top))
+		}
+		_, isWith := n.(*parse.WithNode)
+		e.branches(b.List, vars, top && !isRange && !isWith)
+		e.branches(b.ElseList, vars, top)
+	}
+}
+
+func aboutGroups(p *parse.PipeNode, vars map[string]elses, top bool) elses {
+	var e elses
+	inspect(p, func(n parse.Node) {
+		switch n := n.(type) {
+		case *parse.CommandNode:
+			id, ok := n.Args[0].(*parse.IdentifierNode)
+			if !ok || accesses[id.Ident] != accesses["members"] {
+				return
+			}
+			if len(n.Args) < 2 {
+				e.any = true
+			} else if name, whole, _ := constant(n.Args[1]); whole {
+				e.names = append(e.names, name)
+			} else {
+				e.any = true
+			}
+		case *parse.VariableNode:
+			e.add(vars[n.Ident[0]])
+			e.each = e.each || slices.Equal(n.Ident, []string{"$", "Value"})
+		case *parse.FieldNode:
+			e.each = e.each || top && slices.Equal(n.Ident, []string{"Value"})
+		}
+	})
+	return e
 }

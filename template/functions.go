@@ -2,12 +2,15 @@ package template
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/Masterminds/sprig/v3"
 )
 
 // function is one template function: a plain Go function, or one that is made
@@ -137,4 +140,239 @@ var builtins = map[string]string{
 	"js": "js(...any) string", "urlquery": "urlquery(...any) string", "call": "call(func, ...any) any",
 	"eq": "eq(any, ...any) bool", "ne": "ne(any, any) bool", "lt": "lt(any, any) bool", "le": "le(any, any) bool",
 	"gt": "gt(any, any) bool", "ge": "ge(any, any) bool",
+}
+
+// randomFunctions give another result at each call: they would rewrite the
+// file at every render.
+var randomFunctions = []string{
+	"genPrivateKey", "genCA", "genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert",
+	"genSignedCertWithKey", "encryptAES", "randInt", "shuffle", "bcrypt", "htpasswd", "randBytes",
+}
+
+var makers = []string{
+	"list", "tuple", "dict", "set", "merge", "mergeOverwrite", "mustMerge", "mustMergeOverwrite", "append", "push",
+	"prepend", "mustAppend", "mustPush", "mustPrepend", "concat", "pluck", "deepCopy", "mustDeepCopy", "chunk", "mustChunk",
+}
+
+// sprigFunctions are sprig's hermetic functions, without the random ones, and
+// with bounds where one call could run or grow without end.
+func sprigFunctions() map[string]any {
+	funcs := map[string]any(sprig.HermeticTxtFuncMap())
+	for _, name := range randomFunctions {
+		delete(funcs, name)
+	}
+	for _, name := range makers {
+		funcs[name] = weighed(funcs[name])
+	}
+	maps.Copy(funcs, map[string]any{
+		"dig":             dig,
+		"keys":            sortedKeys,
+		"values":          sortedValues,
+		"repeat":          repeat,
+		"indent":          sprigIndent,
+		"nindent":         func(n int, s string) (string, error) { s, err := sprigIndent(n, s); return "\n" + s, err },
+		"replace":         replaceAll,
+		"join":            refusing(funcs["join"], checkJoin),
+		"until":           refusing(funcs["until"], func(n int) error { return steps(max(int64(n), -int64(n))) }),
+		"untilStep":       refusing(funcs["untilStep"], stepsOf),
+		"uniq":            uniq,
+		"mustUniq":        uniq,
+		"regexReplaceAll": expandAll, "mustRegexReplaceAll": expandAll,
+		"regexReplaceAllLiteral": replaceLiteral, "mustRegexReplaceAllLiteral": replaceLiteral,
+		"seq": refusing(funcs["seq"], checkSeq),
+	})
+	maps.Copy(funcs, guardedParsers(funcs))
+	for name, fn := range funcs {
+		funcs[name] = takesTextMaps(fn)
+	}
+	return funcs
+}
+
+func repeat(count int, s string) (string, error) {
+	if count < 0 {
+		return "", errNegative
+	}
+	if len(s) > 0 && count > maxValue/len(s) {
+		return "", fmt.Errorf("a text repeated %d times is %w", count, ErrTooLarge)
+	}
+	return strings.Repeat(s, count), nil
+}
+
+func sprigIndent(n int, s string) (string, error) {
+	if n < 0 {
+		return "", errNegative
+	}
+	if lines := strings.Count(s, "\n") + 1; n > maxValue/lines {
+		return "", fmt.Errorf("%d lines indented by %d are %w", lines, n, ErrTooLarge)
+	}
+	pad := strings.Repeat(" ", n)
+	return pad + strings.ReplaceAll(s, "\n", "\n"+pad), nil
+}
+
+func checkJoin(sep string, list any) error {
+	n := 0
+	if v := reflect.ValueOf(list); v.Kind() == reflect.Slice {
+		for i := range v.Len() {
+			e := v.Index(i)
+			if e.Kind() == reflect.Interface {
+				e = e.Elem()
+			}
+			if n += len(sep); e.Kind() == reflect.String {
+				n += e.Len()
+			}
+		}
+	}
+	return checkLen(n)
+}
+
+func stepsOf(start, stop, step int) error {
+	if step == 0 {
+		return nil
+	}
+	return steps(int64(min((float64(stop)-float64(start))/float64(step), 1<<62)))
+}
+
+func checkSeq(params []int) error {
+	start, step, end := 1, 1, 0
+	switch len(params) {
+	case 1:
+		end = params[0]
+	case 2:
+		start, end = params[0], params[1]
+	case 3:
+		start, step, end = params[0], params[1], params[2]
+	}
+	if len(params) < 3 && end < start {
+		step = -1
+	}
+	return stepsOf(start, end, step)
+}
+
+// expandAll and replaceLiteral have sprig's order of arguments: expression, text,
+// replacement.
+func expandAll(re, s, replacement string) (string, error) { return regexReplaceAll(re, replacement, s) }
+
+func replaceLiteral(re, s, replacement string) (string, error) {
+	compiled, err := pattern(re)
+	if err != nil {
+		return "", err
+	}
+	return replaceBounded(compiled, s, func(dst []byte, _ []int) []byte { return append(dst, replacement...) })
+}
+
+// The labels of a member are a map of texts; sprig's functions take maps of
+// anything. A function that takes such a map takes a map of texts, too, any other
+// map whose keys are texts, and pairs of ls and tree: their keys and values.
+
+var (
+	anyMap  = reflect.TypeFor[map[string]any]()
+	anyType = reflect.TypeFor[any]()
+)
+
+// takesTextMaps lets a function take maps of texts where it takes maps.
+func takesTextMaps(fn any) any {
+	t := reflect.TypeOf(fn)
+	in := make([]reflect.Type, t.NumIn())
+	found := false
+	for i := range in {
+		in[i] = t.In(i)
+		switch {
+		case in[i] == anyMap:
+			in[i], found = anyType, true
+		case t.IsVariadic() && i == len(in)-1 && in[i].Elem() == anyMap:
+			in[i], found = reflect.SliceOf(anyType), true
+		}
+	}
+	if !found {
+		return fn
+	}
+	out := make([]reflect.Type, t.NumOut())
+	for i := range out {
+		out[i] = t.Out(i)
+	}
+	v := reflect.ValueOf(fn)
+	return reflect.MakeFunc(reflect.FuncOf(in, out, t.IsVariadic()), func(args []reflect.Value) []reflect.Value {
+		args = slices.Clone(args)
+		for i, a := range args {
+			switch {
+			case t.In(i) == anyMap:
+				args[i] = reflect.ValueOf(mustMap(a.Interface()))
+			case in[i] != t.In(i):
+				list := make([]map[string]any, a.Len())
+				for j := range list {
+					list[j] = mustMap(a.Index(j).Interface())
+				}
+				args[i] = reflect.ValueOf(list)
+			}
+		}
+		if t.IsVariadic() {
+			return v.CallSlice(args)
+		}
+		return v.Call(args)
+	}).Interface()
+}
+
+var errNoMap = errors.New("a map is expected, such as .Labels or the result of parseJSON for an object")
+
+// mustMap is the map that a value is; it panics for another, of which
+// text/template makes an error.
+func mustMap(v any) map[string]any {
+	m, ok := asMap(v)
+	if !ok {
+		panic(errNoMap)
+	}
+	return m
+}
+
+func asMap(v any) (map[string]any, bool) {
+	switch v := v.(type) {
+	case nil:
+		return nil, true
+	case map[string]any:
+		return v, true
+	case map[string]string:
+		m := make(map[string]any, len(v))
+		for k, s := range v {
+			m[k] = s
+		}
+		return m, true
+	case []Pair:
+		m := make(map[string]any, len(v))
+		for _, p := range v {
+			m[p.Key] = p.Value
+		}
+		return m, true
+	}
+	r := reflect.ValueOf(v)
+	if r.Kind() != reflect.Map || r.Type().Key().Kind() != reflect.String {
+		return nil, false
+	}
+	m := make(map[string]any, r.Len())
+	for k, e := range r.Seq2() {
+		m[k.String()] = e.Interface()
+	}
+	return m, true
+}
+
+// dig returns a value in nested maps, or the default: its arguments are the keys,
+// the default and the map.
+func dig(args ...any) (any, error) {
+	if len(args) < 3 {
+		return nil, errors.New("dig takes keys, a default and a map")
+	}
+	keys, def, v := args[:len(args)-2], args[len(args)-2], args[len(args)-1]
+	for _, key := range keys {
+		name, ok := key.(string)
+		if !ok {
+			return nil, errors.New("the keys of dig are texts; its last two arguments are the default and the map")
+		}
+		m, ok := asMap(v)
+		if !ok {
+			return nil, errNoMap
+		}
+		if v, ok = m[name]; !ok {
+			return def, nil
+		}
+	}
+	return v, nil
 }

@@ -1,9 +1,12 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -170,4 +173,148 @@ func checkVariable(name string) error {
 		return fmt.Errorf("the agent sets %s itself: take another name", name)
 	}
 	return nil
+}
+
+// What comes from ZooKeeper (each.*), and what is made of it (staged, destination),
+// carries a mark with its name, which HCL hands on through every function and template.
+// Otherwise the writer of a znode could run commands on every host. A rule of form says
+// where such data may stand in a command:
+//
+//   - as a whole argument behind "--"
+//   - behind a constant beginning that is no option, as in "app@${each.key}", with no
+//     option before it
+//
+// and never as the program, behind an option that takes a script (-c, -e, --eval and
+// their like), or beside a program whose arguments are programs. The list of those is
+// short, and a best effort. The path of a file (staged, destination) may stand anywhere
+// but in a script.
+
+// foreignMark names the variable that a value was made of.
+type foreignMark string
+
+func foreign(name string, v cty.Value) cty.Value { return v.Mark(foreignMark(name)) }
+
+// plainCommand removes the marks of an argument list. The error names data that stands
+// where the rule does not allow it.
+func plainCommand(v cty.Value) (cty.Value, error) {
+	plain, _ := v.UnmarkDeep()
+	list, whole := v.Unmark()
+	if !plain.IsKnown() || plain.IsNull() || !plain.CanIterateElements() {
+		return plain, nil // Looked at again when it runs.
+	}
+	var args []element
+	for _, e := range list.AsValueSlice() {
+		e, own := e.UnmarkDeep()
+		a := element{from: madeOf(own, whole)}
+		switch {
+		case e.Type() != cty.String || e.IsKnown() && e.IsNull():
+		case e.IsKnown():
+			a.text, a.known = e.AsString(), true
+		default:
+			a.text = e.Range().StringPrefix()
+		}
+		if err := allowed(args, a); err != nil {
+			return plain, err
+		}
+		args = append(args, a)
+	}
+	return plain, nil
+}
+
+// madeOf names the variable that marks are of; of several, each: its rule is the strictest.
+func madeOf(marks ...cty.ValueMarks) string {
+	var names []string
+	for _, set := range marks {
+		for mark := range set {
+			if name, ok := mark.(foreignMark); ok {
+				names = append(names, string(name))
+			}
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case slices.Contains(names, "each"):
+		return "each"
+	}
+	return slices.Min(names)
+}
+
+// element is an element of a command: its text, or how it begins when it is not
+// known yet, and the variable that it was made of.
+type element struct {
+	text  string
+	known bool
+	from  string
+}
+
+func (e element) isOption() bool {
+	return e.from == "" && (strings.HasPrefix(e.text, "-") || strings.HasPrefix(e.text, "+"))
+}
+
+// takesScript reports whether a script follows the element.
+func (e element) takesScript() bool { return e.isOption() && scriptOption.MatchString(e.text) }
+
+var scriptOption = regexp.MustCompile(`^[-+][A-Za-z0-9]*[ceES][A-Za-z0-9]*$|^--.*(eval|command|expr|exec|script|code|split-string)`)
+
+// interpreters are programs that run a script, or a file of one.
+var interpreters = strings.Fields("sh bash dash zsh ksh ash mksh fish csh tcsh yash rbash pwsh python pypy perl ruby node nodejs php lua tclsh expect Rscript")
+
+// runners are programs whose arguments are programs, scripts, or commands.
+var runners = strings.Fields(`env nice ionice chrt nohup setsid timeout stdbuf sudo doas su runuser setpriv chroot unshare nsenter flock
+	xargs watch parallel ssh rsh strace ltrace gdb busybox toybox socat ncat find awk gawk mawk nawk sed ed vi vim nvim ex emacs make
+	systemd-run start-stop-daemon docker podman kubectl deno bun npx time taskset prlimit setarch pkexec bwrap tmux screen script sqlite`)
+
+// isAmong reports whether an element is one of the programs, in any directory and
+// version.
+func (e element) isAmong(programs []string) bool {
+	return e.from == "" && slices.Contains(programs, strings.TrimRight(path.Base(e.text), "-.0123456789"))
+}
+
+// allowed returns an error for data that must not follow the elements before it.
+func allowed(before []element, e element) error {
+	switch {
+	case e.from == "":
+		return nil
+	case e.from != "each":
+		// The path of a file is absolute, and what comes from ZooKeeper in it are names, so it
+		// can be no option; but it has no place in a script.
+		runs := slices.ContainsFunc(before, func(b element) bool { return b.isAmong(interpreters) || b.isAmong(runners) })
+		if !e.known && strings.ContainsAny(e.text, " \t\n") || runs && before[len(before)-1].takesScript() {
+			return fmt.Errorf(`%s is data and would be a part of a script; pass it as an argument: ["sh", "-c", "... \"$1\"", "sh", %s]`, e.from, e.from)
+		}
+		return nil
+	case len(before) == 0:
+		return errors.New("each is data from ZooKeeper and cannot name the program to run: name the program, and pass each as an argument")
+	}
+	if i := slices.IndexFunc(before, func(b element) bool { return b.isAmong(runners) }); i >= 0 {
+		return fmt.Errorf("each is data, and %s runs its arguments: call your own program, and pass each to it after \"--\"", before[i].text)
+	}
+	if end := slices.IndexFunc(before, func(b element) bool { return b.from == "" && b.text == "--" }); end >= 0 && hasScript(before[:end]) {
+		return nil
+	}
+	option := func(b element) bool { return b.isOption() || b.isAmong(interpreters) }
+	if e.text != "" && !strings.HasPrefix(e.text, "-") && !strings.HasPrefix(e.text, "+") && !slices.ContainsFunc(before, option) {
+		return nil
+	}
+	return errors.New("each is data and could be an option or a part of a script here; pass it as a whole argument behind \"--\", " +
+		`as in ["sh", "-c", "... \"$1\"", "--", each.key], or behind a constant beginning, as in ["systemctl", "reload", "app@${each.key}"]`)
+}
+
+// hasScript reports whether what follows the elements is no script: each option that
+// takes a script has one, and an interpreter has its script or the file of one.
+func hasScript(args []element) bool {
+	script, interpreter := false, -1
+	for i, a := range args {
+		if a.takesScript() {
+			if i+1 == len(args) || args[i+1].isOption() {
+				return false
+			}
+			script = true
+		}
+		if a.isAmong(interpreters) {
+			interpreter = i
+		}
+	}
+	return script || interpreter < 0 || interpreter+1 < len(args) && !args[interpreter+1].isOption()
 }

@@ -1,3 +1,18 @@
+// Package haproxy puts the members of a group into the server slots of a
+// HAProxy backend, through HAProxy's runtime API. HAProxy is not reloaded.
+//
+// A backend keeps empty slots ("server-template slot 20 127.0.0.1:1
+// disabled"). A member keeps the slot that has its address. A new member takes
+// a slot in maintenance. The slot of a member that is gone goes into
+// maintenance: requests that run end, new ones go elsewhere. So a leaving
+// member does not move the others.
+//
+// Guarantees: only addresses, numbers and fixed words reach HAProxy. After the
+// commands the state is read back and compared, so that a command that HAProxy
+// took without effect is an error. Apply may be repeated at any time: it sends
+// what differs.
+//
+// Not here: following the group, and health checks, which are HAProxy's own.
 package haproxy
 
 import (
@@ -238,4 +253,49 @@ func (b *Backend) ask(ctx context.Context, command string) (string, error) {
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	return s[:min(len(s), 200)]
+}
+
+// How often HAProxy's state is compared without a change: a HAProxy that was
+// restarted has empty slots. An error is tried again sooner.
+const (
+	compareEvery = 10 * time.Second
+	retryAfter   = time.Second
+)
+
+// Follow applies each list of members that arrives, until ctx ends or lists is
+// closed. Lists that arrive while HAProxy is asked are folded. done is called
+// after each time that something was changed or went wrong.
+func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done func(Result, error)) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var members []view.Member
+	known, left := false, 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case list, ok := <-lists:
+			if !ok {
+				return
+			}
+			members, known = list, true
+		case <-timer.C:
+		}
+		if !known {
+			continue
+		}
+		r, err := b.Apply(ctx, members)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil || r.Commands > 0 || len(r.Left) != left {
+			done(r, err)
+		}
+		left = len(r.Left)
+		if err != nil {
+			timer.Reset(retryAfter)
+		} else {
+			timer.Reset(compareEvery)
+		}
+	}
 }
