@@ -83,7 +83,7 @@ func (s *Settings) commandShape(w written, got cty.Value) bool {
 	if !got.IsKnown() {
 		return true
 	}
-	if got.LengthInt() == 0 {
+	if got.IsNull() || got.LengthInt() == 0 {
 		s.errorAt(w.At, "Empty command", "%q must have at least one element: the program to run.", w.Name)
 		return false
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -21,5 +22,21 @@ template "t" {
 		if s, err := LoadBytes("zkagent.hcl", []byte(text), Options{}); err == nil {
 			t.Fatalf("no error; diagnostics: %v", s.Diagnostics)
 		}
+	}
+}
+
+// A command that a condition makes null has no program; it is an error with its place.
+func TestCommand_Null(t *testing.T) {
+	text := `
+zookeeper { servers = ["127.0.0.1"] }
+config "c" { path = "/c" }
+hook "h" {
+  on_change = [config.c]
+  command   = hostname() == "x" ? ["true"] : null
+}
+`
+	s, err := LoadBytes("zkagent.hcl", []byte(text), Options{Hostname: func() (string, error) { return "y", nil }})
+	if err == nil || !strings.HasPrefix(Line(s.Diagnostics[0]), "zkagent.hcl:6:15: Empty command") {
+		t.Errorf("got %v, want an error about an empty command in line 6", s.Diagnostics)
 	}
 }
