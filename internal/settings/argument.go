@@ -144,7 +144,8 @@ func typeName(want cty.Type) string {
 
 // text reads a string, and checks its form and its enum. A file is relative to the
 // directory of the settings file.
-func (r *reader) text() string {
+func (d *decoder) text(name string, tag reflect.StructTag) string {
+	r := d.reader(name, tag)
 	v, ok := r.value(cty.String)
 	if !ok {
 		return r.def
@@ -194,7 +195,10 @@ func relative(at hcl.Range, path string) string {
 }
 
 // limited reads a string or a number that has limits.
-func limited[T ~int | ~int64 | ~uint32 | ~float64](r *reader, want cty.Type, summary string, parse func(string) (T, error)) T {
+func limited[T ~int | ~int64 | ~uint32 | ~float64](
+	d *decoder, name string, tag reflect.StructTag, want cty.Type, summary string, parse func(string) (T, error),
+) T {
+	r := d.reader(name, tag)
 	def := must(parse, r.def)
 	v, ok := r.value(want)
 	if !ok {
@@ -236,7 +240,8 @@ func wholeNumber(text string) (int, error) {
 	return n, nil
 }
 
-func (r *reader) boolean() bool {
+func (d *decoder) boolean(name string, tag reflect.StructTag) bool {
+	r := d.reader(name, tag)
 	v, ok := r.value(cty.Bool)
 	if !ok {
 		return r.def == "true"
@@ -244,8 +249,9 @@ func (r *reader) boolean() bool {
 	return v.True()
 }
 
-// strings reads a list of strings; a null among them is an error.
-func (r *reader) strings() []string {
+// list reads a list of strings; a null among them is an error.
+func (d *decoder) list(name string, tag reflect.StructTag) []string {
+	r := d.reader(name, tag)
 	form, formed := forms[r.check]
 	if formed && r.v != cty.NilVal && r.v.Type() == cty.String {
 		r.v = cty.ListVal([]cty.Value{r.v}) // one may stand without brackets
@@ -276,9 +282,9 @@ func (r *reader) strings() []string {
 	return list
 }
 
-// strmap reads a map of strings; a null value is an absent key.
-func (r *reader) strmap() map[string]string {
-	v, ok := r.value(cty.Map(cty.String))
+// textMap reads a map of strings; a null value is an absent key.
+func (d *decoder) textMap(name string, tag reflect.StructTag) map[string]string {
+	v, ok := d.reader(name, tag).value(cty.Map(cty.String))
 	if !ok {
 		return nil
 	}
@@ -287,23 +293,6 @@ func (r *reader) strmap() map[string]string {
 		if !e.IsNull() {
 			m[k] = e.AsString()
 		}
-	}
-	return m
-}
-
-// ports reads a map of named ports.
-func (r *reader) ports() map[string]int {
-	texts := r.strmap()
-	if texts == nil {
-		return nil
-	}
-	m := map[string]int{}
-	for _, name := range sortedKeys(texts) {
-		n, err := strconv.Atoi(texts[name])
-		if err != nil || n < 1 || n > 65535 {
-			r.s.errorAt(r.At, "Invalid port", "%s: %s is not a port from 1 to 65535.", name, texts[name])
-		}
-		m[name] = n
 	}
 	return m
 }

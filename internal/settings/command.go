@@ -1,9 +1,9 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -22,30 +22,27 @@ type vars struct {
 	each   bool // each.key, each.value
 }
 
-// unknown returns the variables without values, for the check on load.
-func (v vars) unknown() map[string]cty.Value {
+// values returns the variables with the values of one run; without a run, for the check
+// on load, they are not known.
+func (v vars) values(now *command.Vars) map[string]cty.Value {
 	m := map[string]cty.Value{}
-	if v.staged {
-		for _, name := range []string{"staged", "staged_dir", "destination"} {
-			m[name] = foreign(name, cty.UnknownVal(cty.String))
+	add := func(name string, known cty.Value) {
+		if now == nil {
+			known = cty.UnknownVal(cty.String)
 		}
+		m[name] = known.Mark(foreignMark(name))
 	}
-	if v.each {
-		m["each"] = foreign("each", cty.ObjectVal(map[string]cty.Value{"key": cty.UnknownVal(cty.String), "value": cty.DynamicVal}))
-	}
-	return m
-}
-
-// known returns the variables with the values of one run.
-func (v vars) known(now command.Vars) map[string]cty.Value {
-	m := map[string]cty.Value{}
+	run := cmp.Or(now, &command.Vars{})
 	if v.staged {
-		m["staged"] = foreign("staged", cty.StringVal(now.Staged))
-		m["staged_dir"] = cty.StringVal(now.StagedDir)
-		m["destination"] = foreign("destination", cty.StringVal(now.Destination))
+		add("staged", cty.StringVal(run.Staged))
+		add("staged_dir", cty.StringVal(run.StagedDir))
+		add("destination", cty.StringVal(run.Destination))
 	}
-	if v.each && now.Each != nil {
-		m["each"] = foreign("each", eachValue(now.Each))
+	switch {
+	case v.each && now == nil:
+		m["each"] = cty.ObjectVal(map[string]cty.Value{"key": cty.UnknownVal(cty.String), "value": cty.DynamicVal}).Mark(foreignMark("each"))
+	case v.each && now.Each != nil:
+		m["each"] = eachValue(now.Each).Mark(foreignMark("each"))
 	}
 	return m
 }
@@ -57,80 +54,70 @@ func (s *Settings) command(e expression, v vars) command.Command {
 		return command.Command{}
 	}
 	file := e.At.Filename
-	got, diags := s.evaluate(e, s.context(file, v.unknown()))
-	if diags.HasErrors() || !s.commandShape(e.written, got) {
+	got, diags := s.evaluate(e, s.context(file, v.values(nil)))
+	if diags.HasErrors() {
+		return command.Command{}
+	}
+	if _, _, err := arguments(e.Name, got); err != nil {
+		s.errorAt(e.At, err.summary, "%s.", err.text)
 		return command.Command{}
 	}
 	base := s.context(file, nil)
 	return command.Command{Text: s.text(e.At), Args: func(now command.Vars) ([]string, error) {
-		return arguments(e, &hcl.EvalContext{Functions: base.Functions, Variables: v.known(now)})
+		v, diags := e.Value(&hcl.EvalContext{Functions: base.Functions, Variables: v.values(&now)})
+		if diags.HasErrors() {
+			return nil, fmt.Errorf("evaluate command: %s", Line(diags[0]))
+		}
+		args, known, err := arguments(e.Name, v)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("evaluate command at %s: %s", place(e.At), err.text)
+		case !known:
+			return nil, fmt.Errorf("evaluate command at %s: it has no value", place(e.At))
+		}
+		return args, nil
 	}}
 }
 
 const commandForm = `a list of arguments, as in ["nginx", "-t"]; there is no shell unless you write one: ["sh", "-c", "..."]`
 
-func (s *Settings) commandShape(w written, got cty.Value) bool {
-	got, scripted := plainCommand(got)
-	if scripted != nil {
-		s.errorAt(w.At, "Data in a command", "%s.", scripted)
-		return false
+// badCommand is why a value is not a command.
+type badCommand struct{ summary, text string }
+
+func bad(summary, format string, args ...any) *badCommand {
+	return &badCommand{summary, fmt.Sprintf(format, args...)}
+}
+
+// arguments returns the argument list that a value is, and whether all of it is known.
+func arguments(name string, v cty.Value) ([]string, bool, *badCommand) {
+	v, scripted := plainCommand(v)
+	ty := v.Type()
+	switch {
+	case scripted != nil:
+		return nil, false, bad("Data in a command", "%v", scripted)
+	case ty != cty.DynamicPseudoType && !ty.IsTupleType() && !ty.IsListType():
+		return nil, false, bad("Incorrect value type", "%q must be %s", name, commandForm)
+	case !v.IsKnown():
+		return nil, false, nil
+	case v.IsNull() || v.LengthInt() == 0:
+		return nil, false, bad("Empty command", "%q must have at least one element: the program to run", name)
 	}
-	ty := got.Type()
-	if ty != cty.DynamicPseudoType && !ty.IsTupleType() && !ty.IsListType() {
-		s.errorAt(w.At, "Incorrect value type", "%q must be %s.", w.Name, commandForm)
-		return false
-	}
-	if !got.IsKnown() {
-		return true
-	}
-	if got.IsNull() || got.LengthInt() == 0 {
-		s.errorAt(w.At, "Empty command", "%q must have at least one element: the program to run.", w.Name)
-		return false
-	}
-	for i, e := range got.AsValueSlice() {
+	var args []string
+	for i, e := range v.AsValueSlice() {
 		arg, err := convert.Convert(e, cty.String)
 		switch {
 		case err != nil || arg.IsKnown() && arg.IsNull():
-			s.errorAt(w.At, "Incorrect value type", "Element %d of %q must be a string.", i+1, w.Name)
-			return false
-		case arg.IsKnown() && i == 0 && arg.AsString() == "":
-			s.errorAt(w.At, "Empty command", "The first element of %q, the program to run, is empty.", w.Name)
-			return false
-		case arg.IsKnown() && strings.ContainsRune(arg.AsString(), 0):
-			s.errorAt(w.At, "Invalid argument", "Element %d of %q has a NUL byte.", i+1, w.Name)
-			return false
+			return nil, false, bad("Incorrect value type", "Element %d of %q must be a string", i+1, name)
+		case !arg.IsKnown():
+		case i == 0 && arg.AsString() == "":
+			return nil, false, bad("Empty command", "The first element of %q, the program to run, is empty", name)
+		case strings.ContainsRune(arg.AsString(), 0):
+			return nil, false, bad("Invalid argument", "Element %d of %q has a NUL byte", i+1, name)
+		default:
+			args = append(args, arg.AsString())
 		}
 	}
-	return true
-}
-
-func arguments(expr hcl.Expression, ctx *hcl.EvalContext) ([]string, error) {
-	v, diags := expr.Value(ctx)
-	if diags.HasErrors() {
-		return nil, fmt.Errorf("evaluate command: %s", Line(diags[0]))
-	}
-	v, scripted := plainCommand(v)
-	if scripted != nil {
-		return nil, fmt.Errorf("evaluate command at %s: %w", place(expr.Range()), scripted)
-	}
-	if v.IsNull() || !v.IsWhollyKnown() {
-		return nil, fmt.Errorf("evaluate command at %s: it has no value", place(expr.Range()))
-	}
-	list, err := convert.Convert(v, cty.List(cty.String))
-	if err != nil {
-		return nil, fmt.Errorf("evaluate command at %s: %w", place(expr.Range()), err)
-	}
-	args := make([]string, 0, list.LengthInt())
-	for _, e := range list.AsValueSlice() {
-		if e.IsNull() {
-			return nil, fmt.Errorf("evaluate command at %s: an element is null", place(expr.Range()))
-		}
-		args = append(args, e.AsString())
-	}
-	if len(args) == 0 || args[0] == "" {
-		return nil, fmt.Errorf("evaluate command at %s: there is no program to run: %w", place(expr.Range()), os.ErrInvalid)
-	}
-	return args, nil
+	return args, len(args) == v.LengthInt(), nil
 }
 
 // text is what the settings say at the range, in one line.
@@ -191,8 +178,6 @@ func checkVariable(name string) error {
 
 // foreignMark names the variable that a value was made of.
 type foreignMark string
-
-func foreign(name string, v cty.Value) cty.Value { return v.Mark(foreignMark(name)) }
 
 // plainCommand removes the marks of an argument list. The error names data that stands
 // where the rule does not allow it.

@@ -200,28 +200,14 @@ func (d *decoder) reader(name string, tag reflect.StructTag) *reader {
 
 // The arguments by the type of their values. One that is not set or wrong has its default.
 
-func (d *decoder) text(name string, tag reflect.StructTag) string { return d.reader(name, tag).text() }
-
 func (d *decoder) number(name string, tag reflect.StructTag) int {
-	return limited(d.reader(name, tag), cty.Number, "Invalid number", wholeNumber)
-}
-
-func (d *decoder) boolean(name string, tag reflect.StructTag) bool {
-	return d.reader(name, tag).boolean()
+	return limited(d, name, tag, cty.Number, "Invalid number", wholeNumber)
 }
 
 func (d *decoder) duration(name string, tag reflect.StructTag) time.Duration {
-	return limited(d.reader(name, tag), cty.String, "Invalid duration", parseDuration)
+	return limited(d, name, tag, cty.String, "Invalid duration", parseDuration)
 }
 
 func (d *decoder) size(name string, tag reflect.StructTag) int64 {
-	return limited(d.reader(name, tag), cty.String, "Invalid size", parseSize)
-}
-
-func (d *decoder) list(name string, tag reflect.StructTag) []string {
-	return d.reader(name, tag).strings()
-}
-
-func (d *decoder) textMap(name string, tag reflect.StructTag) map[string]string {
-	return d.reader(name, tag).strmap()
+	return limited(d, name, tag, cty.String, "Invalid size", parseSize)
 }

@@ -3,6 +3,7 @@ package settings
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
@@ -34,7 +35,7 @@ func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 		Groups:  b.list("group", `is:"znode path or list" doc:"The group that it is a member of, or a list of groups."`),
 		Address: b.text("address,optional", `is:"host" doc:"Where clients reach it. The default is the local address that reaches ZooKeeper."`),
 		Port:    b.number("port", `is:"number" min:"1" max:"65535" doc:"Where clients reach it."`),
-		Ports:   b.reader("ports,optional", `is:"map of ports" doc:"Further named ports."`).ports(),
+		Ports:   s.ports(b, b.textMap("ports,optional", `is:"map of ports" doc:"Further named ports."`)),
 		Format:  b.text("format,optional", `is:"string" default:"nerve" enum:"nerve|serverset|curator|template" doc:"How the member's data is written, for those who read it."`),
 		Splay:   s.Config.Splay,
 	}
@@ -70,6 +71,20 @@ func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 	return c
 }
 
+func (s *Settings) ports(b *decoder, texts map[string]string) map[string]int {
+	var ports map[string]int
+	for _, name := range sortedKeys(texts) {
+		if checkPort(texts[name], 1) != nil {
+			s.errorAt(b.place("ports"), "Invalid port", "%s: %s is not a port from 1 to 65535.", name, texts[name])
+		}
+		if ports == nil {
+			ports = map[string]int{}
+		}
+		ports[name], _ = strconv.Atoi(texts[name])
+	}
+	return ports
+}
+
 // onlyWith reports an argument that has a meaning with one format only.
 func (s *Settings) onlyWith(b *decoder, name, format, want string) {
 	if b.set(name) && format != want {
@@ -78,7 +93,7 @@ func (s *Settings) onlyWith(b *decoder, name, format, want string) {
 }
 
 // optional is a number that may be absent.
-func optional(b *decoder, name string, n int) *int {
+func optional[T any](b *decoder, name string, n T) *T {
 	if !b.set(name) {
 		return nil
 	}
@@ -147,14 +162,8 @@ func (s *Settings) pace(c *registry.CheckConfig, b *decoder) {
 func (s *Settings) checkTLS(d *decoder, doc string) *registry.TLSConfig {
 	var c *registry.TLSConfig
 	for _, b := range d.once("tls", doc) {
-		c = &registry.TLSConfig{
-			CAFile:     b.text("ca_file,optional", `is:"path" doc:"As in the zookeeper block."`),
-			CertFile:   b.text("cert_file,optional", `is:"path" doc:"As in the zookeeper block."`),
-			KeyFile:    b.text("key_file,optional", `is:"path" doc:"As in the zookeeper block."`),
-			ServerName: b.text("server_name,optional", `is:"string" check:"nonempty" doc:"As in the zookeeper block."`),
-			Insecure:   b.boolean("insecure,optional", `is:"bool" default:"false" doc:"Do not verify the server."`),
-		}
-		s.certificate(b.at, c)
+		c = s.tls(b)
+		c.Insecure = b.boolean("insecure,optional", `is:"bool" default:"false" doc:"Do not verify the server."`)
 	}
 	return c
 }

@@ -108,7 +108,7 @@ func (s *Settings) guard(d *decoder) registry.GuardConfig {
 	for _, b := range d.always("guard", "When a loss of members is too large to be believed. The guard is on without the block, too.") {
 		c = registry.GuardConfig{
 			Off:        !b.boolean("enabled,optional", `is:"bool" default:"true" doc:"false believes every loss at once."`),
-			MaxLoss:    limited(b.reader("max_loss,optional", `is:"percent" default:"30%" min:"1%" max:"100%" doc:"The share of the group whose loss within the window is not believed."`), cty.String, "Invalid share", parsePercent),
+			MaxLoss:    limited(b, "max_loss,optional", `is:"percent" default:"30%" min:"1%" max:"100%" doc:"The share of the group whose loss within the window is not believed."`, cty.String, "Invalid share", parsePercent),
 			MinMembers: b.number("min_members,optional", `is:"number" default:"3" min:"1" max:"1000000" doc:"A loss of fewer members is always believed."`),
 			Window:     b.duration("window,optional", `is:"duration" default:"30s" min:"1s" max:"1h" doc:"Members that are lost within this time count as lost together."`),
 			Hold:       b.duration("hold,optional", `is:"duration" default:"10m" max:"168h" doc:"How long the members are kept before the loss is believed; 0s keeps them until \"zkagent members accept\"."`),
@@ -131,46 +131,30 @@ func (s *Settings) resolveBakeCheck(b *decoder) *registry.CheckConfig {
 		Timeout:  b.duration("timeout,optional", `is:"duration" default:"10s" min:"10ms" max:"1h" doc:"When a run is ended and counts as failed."`),
 		Fall:     b.number("fall,optional", `is:"number" default:"1" min:"1" max:"1000" doc:"Failures in a row that halt the rollout. No host starts after the first one."`),
 	}
-	kinds := 0
 	if cmd := s.command(run, vars{}); cmd.Set() {
 		c.Kind = registry.CheckExec
 		c.Command, _ = cmd.Args(command.Vars{})
 	}
 	for _, p := range b.once("prometheus", "Instead of a command: a Prometheus server that is asked for figures. A query without a result counts as failed.") {
-		kinds++
 		c.Kind = registry.CheckPrometheus
 		c.URL = p.text("url", `is:"url" doc:"The server, as in http://prometheus:9090."`)
 		c.Query = p.text("query", `is:"string" check:"nonempty" doc:"An instant query in PromQL. Each figure of its result is compared with the limits."`)
-		c.Max = s.limit(p, "max", p.text("max,optional", `is:"number" doc:"The largest figure that is allowed."`))
-		c.Min = s.limit(p, "min", p.text("min,optional", `is:"number" doc:"The smallest figure that is allowed."`))
+		c.Max = optional(p, "max", limited(p, "max,optional", `is:"number" doc:"The largest figure that is allowed."`, cty.Number, "Invalid number", decimal))
+		c.Min = optional(p, "min", limited(p, "min,optional", `is:"number" doc:"The smallest figure that is allowed."`, cty.Number, "Invalid number", decimal))
 		c.TLS = s.checkTLS(p, "How an https server is verified.")
 		if c.Max == nil && c.Min == nil {
 			s.errorAt(p.at, "No limit", "The figures need max, min or both to be compared with.")
 		}
 	}
-	for _, set := range []bool{run.Set, b.set("http")} {
-		if set {
-			kinds++
-		}
-	}
-	if kinds != 1 {
+	given := slices.DeleteFunc([]bool{run.Set, b.set("http"), c.Kind == registry.CheckPrometheus}, func(set bool) bool { return !set })
+	if len(given) != 1 {
 		s.errorAt(b.at, "Not one check", "A bake_check needs one of command, http and prometheus.")
 		return nil
 	}
 	return c
 }
 
-// limit is a number that may be absent.
-func (s *Settings) limit(b *decoder, name, text string) *float64 {
-	if !b.set(name) {
-		return nil
-	}
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		s.errorAt(b.place(name), "Invalid number", "%q must be a number.", name)
-	}
-	return &v
-}
+func decimal(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
 
 func (s *Settings) resolveConfigs(d *decoder) {
 	s.Config.BakeChecks = map[string]*registry.CheckConfig{}

@@ -91,7 +91,7 @@ func (s *Settings) resolveFile(b *decoder, full string, forEach bool) apply.File
 
 // file reads the attributes of the file that a template writes.
 func (s *Settings) file(b *decoder) files.File {
-	f := files.File{Mode: limited(b.reader("mode,optional", `is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is the mode of the file in place, else 0644."`), cty.String, "Invalid file mode", parseMode)}
+	f := files.File{Mode: limited(b, "mode,optional", `is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is the mode of the file in place, else 0644."`, cty.String, "Invalid file mode", parseMode)}
 	owner := b.text("owner,optional", `is:"string" check:"nonempty" doc:"User that owns the file: a name or a number."`)
 	if owner != "" && !isID(owner) {
 		if _, err := user.Lookup(owner); err != nil {
@@ -220,24 +220,20 @@ func isID(text string) bool {
 // eachValue is the variable "each" of one element: each.key, and each.value
 // as strings, numbers and lists of objects.
 func eachValue(e *template.Each) cty.Value {
-	return cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.Key), "value": elementValue(e.Value)})
-}
-
-// elementValue converts an element of a for_each.
-func elementValue(v any) cty.Value {
-	switch v := v.(type) {
+	value := cty.NullVal(cty.DynamicPseudoType)
+	switch v := e.Value.(type) {
 	case string:
-		return cty.StringVal(v)
+		value = cty.StringVal(v)
 	case view.Member:
-		return memberValue(v)
+		value = memberValue(v)
 	case []view.Member:
-		values := make([]cty.Value, len(v))
-		for i, m := range v {
-			values[i] = memberValue(m)
+		var values []cty.Value
+		for _, m := range v {
+			values = append(values, memberValue(m))
 		}
-		return cty.TupleVal(values)
+		value = cty.TupleVal(values)
 	}
-	return cty.NullVal(cty.DynamicPseudoType)
+	return cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.Key), "value": value})
 }
 
 func memberValue(m view.Member) cty.Value {
@@ -270,7 +266,7 @@ func (s *Settings) destination(expr expression, forEach bool) destination {
 	if !expr.Set {
 		return d
 	}
-	ctx := s.context(d.at.Filename, vars{each: forEach}.unknown())
+	ctx := s.context(d.at.Filename, vars{each: forEach}.values(nil))
 	got, diags := s.evaluate(expr, ctx)
 	if diags.HasErrors() {
 		return d

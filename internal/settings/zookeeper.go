@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"crypto/tls"
 	"os"
 	"slices"
 	"strings"
@@ -26,8 +25,12 @@ func (s *Settings) resolveZooKeeper(d *decoder) {
 	for _, b := range ensemble {
 		s.Config.ZooKeeper = s.zooKeeper(b)
 	}
-	if at, kind := s.needsServer(); kind != "" && len(ensemble) == 0 {
-		s.errorAt(at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block with its address.", kind)
+	needs := slices.IndexFunc(s.blocks, func(b block) bool {
+		return slices.Contains([]string{"service", "config", "group", "groups", "election"}, b.kind)
+	})
+	if needs >= 0 && len(ensemble) == 0 {
+		b := s.blocks[needs]
+		s.errorAt(b.at, "Missing zookeeper block", "A %s needs ZooKeeper, and there is no zookeeper block with its address.", strings.ReplaceAll(b.kind, "groups", "set of groups"))
 	}
 }
 
@@ -58,7 +61,9 @@ func (s *Settings) zooKeeper(b *decoder) session.Config {
 		}
 	}
 	for _, t := range b.once("tls", "Encrypt, and verify the servers. The files are read at every connection, so renewed certificates are used.") {
-		c.TLS = s.tls(t)
+		files := s.tls(t)
+		s.readable(t, map[string]string{"ca_file": files.CAFile, "cert_file": files.CertFile, "key_file": files.KeyFile})
+		c.TLS = files.Client
 	}
 	if c.TLS == nil && slices.ContainsFunc(c.Servers, func(server string) bool { return !isLoopback(server) }) {
 		for _, at := range digest {
@@ -71,26 +76,17 @@ func (s *Settings) zooKeeper(b *decoder) session.Config {
 	return c
 }
 
-func (s *Settings) tls(b *decoder) func() (*tls.Config, error) {
+func (s *Settings) tls(b *decoder) *registry.TLSConfig {
 	c := &registry.TLSConfig{
 		CAFile:     b.text("ca_file,optional", `is:"path" doc:"PEM file of the authorities that sign the servers' certificates; the default is the system's."`),
 		CertFile:   b.text("cert_file,optional", `is:"path" doc:"PEM file of the agent's certificate."`),
 		KeyFile:    b.text("key_file,optional", `is:"path" doc:"PEM file of its key."`),
 		ServerName: b.text("server_name,optional", `is:"string" check:"nonempty" doc:"The name in the servers' certificates; the default is the name of the server dialed."`),
 	}
-	s.certificate(b.at, c)
-	s.readable(b, map[string]string{"ca_file": c.CAFile, "cert_file": c.CertFile, "key_file": c.KeyFile})
-	return c.Client
-}
-
-// needsServer returns the first block that needs ZooKeeper, and what it is called.
-func (s *Settings) needsServer() (hcl.Range, string) {
-	for _, kind := range []string{"service", "config", "group", "groups", "election"} {
-		if i := slices.IndexFunc(s.blocks, func(b block) bool { return b.kind == kind }); i >= 0 {
-			return s.blocks[i].at, strings.ReplaceAll(kind, "groups", "set of groups")
-		}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		s.errorAt(b.at, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
 	}
-	return hcl.Range{}, ""
+	return c
 }
 
 func (s *Settings) servers(b *decoder, list []string) []string {
@@ -187,11 +183,5 @@ func (s *Settings) readable(b *decoder, files map[string]string) {
 		if _, err := os.Stat(path); path != "" && err != nil {
 			s.warnAt(b.place(name), "File cannot be read", "%v; connections will fail until it is there.", err)
 		}
-	}
-}
-
-func (s *Settings) certificate(at hcl.Range, c *registry.TLSConfig) {
-	if (c.CertFile == "") != (c.KeyFile == "") {
-		s.errorAt(at, "Incomplete certificate", "cert_file and key_file belong together; give both or neither.")
 	}
 }
