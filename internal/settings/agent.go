@@ -85,29 +85,30 @@ func DefaultSocket(stateDir string, env func(string) (string, bool)) string {
 // exposed reports an address that other hosts reach although the settings do
 // not allow it.
 func (s *Settings) exposed(at hcl.Range, listen string, remote bool, how, instead string) {
-	host := hostOf(listen)
-	addr, _ := netip.ParseAddr(host)
+	host, ip := hostOf(listen)
 	switch {
 	case listen == "" || isLoopback(listen):
-	case host == "" || host == "*" || addr.IsUnspecified():
+	case host == "" || host == "*" || ip.IsUnspecified():
 		s.errorAt(at, "Address is every address", "%q listens on every address of this host, %s. Name one: 127.0.0.1, or the address in one network.", listen, how)
 	case !remote:
 		s.errorAt(at, "Address is not of the loopback", "%q can be reached from other hosts. %s, or set allow_remote = true.", listen, instead)
 	}
 }
 
-// hostOf is an address without its port, if it has one.
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
+// hostOf is an address without its port, if it has one; the second result is its IP.
+func hostOf(address string) (string, netip.Addr) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
 	}
-	return address
+	ip, _ := netip.ParseAddr(host)
+	return host, ip
 }
 
 // isLoopback reports whether only this host can reach the address.
 func isLoopback(address string) bool {
-	addr, err := netip.ParseAddr(hostOf(address))
-	return hostOf(address) == "localhost" || err == nil && addr.IsLoopback()
+	host, ip := hostOf(address)
+	return host == "localhost" || ip.IsLoopback()
 }
 
 // checkListen checks host:port where port 0 means a free one.
@@ -169,16 +170,12 @@ func checkDomain(text string) error {
 
 // recursor completes the address of a server with the port.
 func recursor(text string) (string, error) {
-	address := text
-	if _, _, err := net.SplitHostPort(text); err != nil {
-		address = net.JoinHostPort(strings.Trim(text, "[]"), "53")
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = strings.Trim(text, "[]"), "53"
 	}
-	host, port, err := net.SplitHostPort(address)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%q is not an address; write it as in \"10.0.0.2:53\"", text)
-	case net.ParseIP(host) == nil:
-		return "", fmt.Errorf("%q is not an IP address: a recursor cannot be found by a name", host)
+	if net.ParseIP(host) == nil {
+		return "", fmt.Errorf("%q is not an IP address: a recursor cannot be found by a name; write it as in \"10.0.0.2:53\"", host)
 	}
-	return address, checkPort(port, 1)
+	return net.JoinHostPort(host, port), checkPort(port, 1)
 }

@@ -14,10 +14,11 @@ import (
 
 func (s *Settings) add(diags ...*hcl.Diagnostic) {
 	for _, d := range diags {
-		if d != nil {
-			explain(d)
-			s.Diagnostics = append(s.Diagnostics, d)
+		// Say what a name of another program is called here.
+		if m := unexpected.FindStringSubmatch(d.Detail); m != nil && calledHere[m[1]] != "" && !strings.Contains(d.Detail, "Did you mean") {
+			d.Detail += " Here it is " + calledHere[m[1]] + "."
 		}
+		s.Diagnostics = append(s.Diagnostics, d)
 	}
 }
 
@@ -66,8 +67,7 @@ func Line(d *hcl.Diagnostic) string {
 	}
 	b.WriteString(d.Summary)
 	if d.Detail != "" {
-		b.WriteString("; ")
-		b.WriteString(strings.Join(strings.Fields(d.Detail), " "))
+		b.WriteString("; " + strings.Join(strings.Fields(d.Detail), " "))
 	}
 	return b.String()
 }
@@ -113,21 +113,10 @@ var calledHere = map[string]string{
 // unexpected are the errors of HCL about a name that it does not know.
 var unexpected = regexp.MustCompile(`^(?:An argument named|Blocks of type) "([^"]+)"`)
 
-// explain adds what a name of another program is called here.
-func explain(d *hcl.Diagnostic) {
-	m := unexpected.FindStringSubmatch(d.Detail)
-	if m == nil || strings.Contains(d.Detail, "Did you mean") {
-		return
-	}
-	if to := calledHere[m[1]]; to != "" {
-		d.Detail += " Here it is " + to + "."
-	}
-}
-
 func quoted(words []string) string {
-	q := make([]string, len(words))
-	for i, w := range words {
-		q[i] = strconv.Quote(w)
+	var q []string
+	for _, w := range words {
+		q = append(q, strconv.Quote(w))
 	}
 	return strings.Join(q, ", ")
 }

@@ -155,12 +155,7 @@ func (s *Settings) Err() error {
 // sort orders the diagnostics by file, position and text, and drops repeated
 // ones: the same mistake is reported once.
 func (s *Settings) sort() {
-	pos := func(d *hcl.Diagnostic) hcl.Range {
-		if d.Subject == nil {
-			return hcl.Range{}
-		}
-		return *d.Subject
-	}
+	pos := func(d *hcl.Diagnostic) hcl.Range { return *cmp.Or(d.Subject, &hcl.Range{}) }
 	slices.SortStableFunc(s.Diagnostics, func(a, b *hcl.Diagnostic) int {
 		ra, rb := pos(a), pos(b)
 		return cmp.Or(cmp.Compare(ra.Filename, rb.Filename), cmp.Compare(ra.Start.Line, rb.Start.Line),
@@ -225,29 +220,19 @@ func isSettingsName(name string) bool {
 	return strings.HasSuffix(name, ".hcl") && !strings.HasPrefix(name, ".")
 }
 
-// readClosed reads a file of settings or a template. One that every user can write would
-// let every user run commands, or decide what is written, as the agent.
+// readClosed reads a file of settings or a template. One that every user can write, or
+// replace, would let every user run commands, or decide what is written, as the agent.
 func readClosed(name string, limit int64) ([]byte, error) {
-	if err := closedToOthers(name); err != nil {
-		return nil, err
-	}
-	return files.ReadNamed(name, limit)
-}
-
-// closedToOthers returns an error for a file that every user can write, or replace.
-func closedToOthers(name string) error {
 	const harm = "who could act as the agent"
 	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() {
-		return nil //nolint:nilerr // Only regular files are checked. The reader reports what it cannot read.
+	switch dir := filepath.Dir(name); {
+	case err != nil || !info.Mode().IsRegular(): // Only regular files are checked.
+	case info.Mode().Perm()&0o002 != 0:
+		return nil, fmt.Errorf("%s can be written by every user, %s: chmod o-w %s", name, harm, name)
+	case openDirectory(dir, os.ModeSticky):
+		return nil, fmt.Errorf("%s can be replaced by every user, %s: chmod o-w %s", name, harm, dir)
 	}
-	if info.Mode().Perm()&0o002 != 0 {
-		return fmt.Errorf("%s can be written by every user, %s: chmod o-w %s", name, harm, name)
-	}
-	if dir := filepath.Dir(name); openDirectory(dir, os.ModeSticky) {
-		return fmt.Errorf("%s can be replaced by every user, %s: chmod o-w %s", name, harm, dir)
-	}
-	return nil
+	return files.ReadNamed(name, limit)
 }
 
 // openDirectory reports whether every user can write to a directory that has none of
@@ -268,7 +253,12 @@ func (s *Settings) parse(names []string, data map[string][]byte) []hcl.Body {
 			s.errorAt(at, "Settings nest too deeply", "%s", sentence(err.Error()))
 			continue
 		}
-		s.leftoverComments(name, data[name])
+		tokens, _ := hclsyntax.LexConfig(data[name], name, hcl.InitialPos) // The parser reports errors.
+		for _, t := range tokens {
+			if m := leftoverComment.FindSubmatch(t.Bytes); t.Type == hclsyntax.TokenComment && m != nil {
+				s.errorAt(t.Range, "Left over from import", "%s Follow it, then delete the comment.", sentence(string(m[1])))
+			}
+		}
 		file, diags := hclsyntax.ParseConfig(data[name], name, hcl.InitialPos)
 		s.add(diags...)
 		_, _ = fmt.Fprintf(sum, "%s\x00%d\x00", filepath.Base(name), len(data[name]))
@@ -288,8 +278,7 @@ func Format(name string, data []byte) ([]byte, error) {
 	if _, diags := hclsyntax.ParseConfig(data, name, hcl.InitialPos); diags.HasErrors() {
 		return nil, diags
 	}
-	out := hclwrite.Format(data)
-	out = bytes.TrimRight(out, " \t\r\n")
+	out := bytes.TrimRight(hclwrite.Format(data), " \t\r\n")
 	if len(out) > 0 {
 		out = append(out, '\n')
 	}
@@ -298,17 +287,7 @@ func Format(name string, data []byte) ([]byte, error) {
 
 // What "zkagent import" could not translate is marked: by a comment in the
 // settings, and by an action that fails in a template. Neither may stay.
-
 var (
 	leftoverComment = regexp.MustCompile(`^(?:#|//)\s*import:\s*(.*)`)
 	leftoverAction  = regexp.MustCompile(`\bfail[ \t]+"import: `)
 )
-
-func (s *Settings) leftoverComments(name string, data []byte) {
-	tokens, _ := hclsyntax.LexConfig(data, name, hcl.InitialPos) // The parser reports errors.
-	for _, t := range tokens {
-		if m := leftoverComment.FindSubmatch(t.Bytes); t.Type == hclsyntax.TokenComment && m != nil {
-			s.errorAt(t.Range, "Left over from import", "%s Follow it, then delete the comment.", sentence(string(m[1])))
-		}
-	}
-}

@@ -62,17 +62,13 @@ func (s *Settings) contentsOrigin(at hcl.Range) origin {
 
 // leastIndent is the number of blanks that "<<-" removes from every line.
 func leastIndent(body string) int {
-	least := -1
+	least := len(body)
 	for line := range strings.Lines(body) {
-		trimmed := strings.TrimLeft(line, " \t")
-		if strings.TrimSpace(trimmed) == "" {
-			continue
-		}
-		if n := len(line) - len(trimmed); least < 0 || n < least {
-			least = n
+		if trimmed := strings.TrimLeft(line, " \t"); strings.TrimSpace(trimmed) != "" {
+			least = min(least, len(line)-len(trimmed))
 		}
 	}
-	return max(least, 0)
+	return least
 }
 
 // parseTemplate parses a template as the agent will, and reports what is
@@ -84,8 +80,7 @@ func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
 	}
 	parsed, err := template.Parse(t.Template(text))
 	if err != nil {
-		s.templateErrors(t.Name, err, o)
-		s.templateErrors(t.Name, template.Undeclared(t.Template(text), s.Config.Sources()), o)
+		s.templateErrors(t.Name, errors.Join(err, template.Undeclared(t.Template(text), s.Config.Sources())), o)
 		return
 	}
 	t.Parsed = parsed
@@ -97,35 +92,26 @@ func (s *Settings) parseTemplate(t *apply.FileConfig, text string, o origin) {
 
 // templateErrors reports each of the joined errors at its own place.
 func (s *Settings) templateErrors(name string, err error, o origin) {
-	if err == nil {
-		return
-	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			s.templateErrors(name, e, o)
 		}
 		return
 	}
-	if e, ok := errors.AsType[*template.Error](err); ok {
-		s.errorAt(o.place(e.Line, e.Column), "Template "+name, "%s", sentence(e.Err.Error()))
+	e, ok := errors.AsType[*template.Error](err)
+	switch {
+	case err == nil:
 		return
+	case !ok:
+		e = &template.Error{Err: err}
 	}
-	s.errorAt(o.at, "Template "+name, "%s", sentence(err.Error()))
+	s.errorAt(o.place(e.Line, e.Column), "Template "+name, "%s", sentence(e.Err.Error()))
 }
 
 // Syntaxes are the parsers of rendered bytes that package template does not
 // bring itself.
 func Syntaxes() map[string]func([]byte) error {
-	return map[string]func([]byte) error{"hcl": func(data []byte) error {
-		if err := checkHCL(data); err != nil {
-			return err
-		}
-		_, diags := hclsyntax.ParseConfig(data, "rendered", hcl.InitialPos)
-		if diags.HasErrors() {
-			return errors.New(Line(diags[0]))
-		}
-		return nil
-	}}
+	return map[string]func([]byte) error{"hcl": checkHCL}
 }
 
 // The parser of HCL recurses into conditions and directives, which nest without
@@ -136,7 +122,7 @@ const (
 	maxDirectives = 10000 // in one text
 )
 
-// checkHCL refuses a rendered text before the parser could take the memory or
+// checkHCL parses a rendered text, unless the parser could take the memory or
 // the stack of the agent. Brackets were looked at before.
 func checkHCL(data []byte) error {
 	if len(data) > maxHCL {
@@ -150,6 +136,9 @@ func checkHCL(data []byte) error {
 		if number++; bytes.Count(line, []byte("?")) > maxConditions {
 			return fmt.Errorf("line %d has more than %d conditions", number, maxConditions)
 		}
+	}
+	if _, diags := hclsyntax.ParseConfig(data, "rendered", hcl.InitialPos); diags.HasErrors() {
+		return errors.New(Line(diags[0]))
 	}
 	return nil
 }

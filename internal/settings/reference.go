@@ -42,15 +42,6 @@ in quotes. Paths of files are relative to the settings file. References have no 
 ` + "`config[\"web.v2\"]`" + ` for a label with a dot. Commands are lists of arguments; there is no shell.
 
 `)
-	b.functions()
-	for _, top := range describe().blocks {
-		b.block([]string{top.name}, top)
-	}
-	return strings.TrimRight(b.text.String(), "\n") + "\n"
-}
-
-// functions lists what expressions may call and use.
-func (b *reference) functions() {
 	b.text.WriteString("## Expressions\n\n" +
 		"Functions: `env(\"NAME\")` and `env(\"NAME\", \"default\")` (a variable that is not set is the default, or empty), " +
 		"`file(\"path\")`, `credential(\"name\")` (a file in `$CREDENTIALS_DIRECTORY`, without its last line break), `hostname()`.\n\n")
@@ -58,6 +49,10 @@ func (b *reference) functions() {
 	b.text.WriteString("Commands of checks and reloads may use `staged` (the staged file), `staged_dir` (a private directory in which every " +
 		"file of the bundle is under its own destination path), `destination`, and with `for_each` `each.key` and `each.value`; " +
 		"destinations may use `each`. The agent evaluates them each time that it needs them, and once on load with unknown values.\n\n")
+	for _, top := range describe().blocks {
+		b.block([]string{top.name}, top)
+	}
+	return strings.TrimRight(b.text.String(), "\n") + "\n"
 }
 
 // describe returns what the settings take.

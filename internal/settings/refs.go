@@ -106,11 +106,7 @@ func (s *Settings) refs(e expression, kinds ...string) []view.Source {
 }
 
 func examples(kinds []string) string {
-	list := make([]string, len(kinds))
-	for i, k := range kinds {
-		list[i] = k + ".NAME"
-	}
-	return strings.Join(list, ", ")
+	return strings.Join(kinds, ".NAME, ") + ".NAME"
 }
 
 func (s *Settings) reference(e hcl.Expression, kinds []string) (view.Source, bool) {

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,15 +11,6 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/rolling"
 )
-
-// checkLog checks where the program of a verify block reports errors: a file or a unit.
-func checkLog(log string) error {
-	unit, isJournal := strings.CutPrefix(log, "journal:")
-	if log == "" || filepath.IsAbs(log) || isJournal && unit != "" && !strings.HasPrefix(unit, "-") {
-		return nil
-	}
-	return fmt.Errorf("log must be an absolute path, or \"journal:\" with the name of a unit, not %q", log)
-}
 
 // resolveWork reads what a template and a bundle share: for_each, splay, wait, check, reload.
 func (s *Settings) resolveWork(b *decoder) apply.Config {
@@ -79,15 +69,12 @@ func (s *Settings) checkAt(k *decoder, run expression, when string) string {
 // handsOff reports whether a command has another process do its work, such as a daemon or
 // a program with rights of its own: that process is not in a preview.
 func (s *Settings) handsOff(e expression) bool {
-	list, diags := hcl.ExprList(e.Expression)
-	if diags.HasErrors() || len(list) == 0 {
+	list, _ := hcl.ExprList(e.Expression)
+	if len(list) == 0 {
 		return false
 	}
 	first, diags := list[0].Value(nil)
-	if diags.HasErrors() || first.IsNull() || first.Type() != cty.String {
-		return false
-	}
-	return slices.Contains(handOffs, filepath.Base(first.AsString()))
+	return !diags.HasErrors() && !first.IsNull() && first.Type() == cty.String && slices.Contains(handOffs, filepath.Base(first.AsString()))
 }
 
 var handOffs = []string{
@@ -122,8 +109,9 @@ func (s *Settings) resolveReload(b *decoder, bundle string, v vars) *apply.Reloa
 			Log:     y.text("log,optional", `is:"string" doc:"Where the program reports errors of its configuration: its error log, or \"journal:UNIT\". A line with [emerg] or [ALERT] after the reload ends the wait, and the condition has the line."`),
 			Timeout: y.duration("timeout,optional", `is:"duration" default:"10s" min:"100ms" max:"10m" doc:"How long to wait for the new workers; then the reload has failed."`),
 		}
-		if err := checkLog(c.Verify.Log); err != nil {
-			s.errorAt(y.place("log"), "Log is neither a file nor a journal", "%v.", err)
+		log := c.Verify.Log
+		if unit, isJournal := strings.CutPrefix(log, "journal:"); log != "" && !filepath.IsAbs(log) && (!isJournal || unit == "" || strings.HasPrefix(unit, "-")) {
+			s.errorAt(y.place("log"), "Log is neither a file nor a journal", "log must be an absolute path, or \"journal:\" with the name of a unit, not %q.", log)
 		}
 	}
 	return c
