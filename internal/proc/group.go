@@ -76,10 +76,6 @@ func children() []int {
 	return pids
 }
 
-// lockShared opens the file and takes a shared lock on it. The lock belongs to
-// the open file, which a guard inherits: it lasts as long as the guard.
-func lockShared(path string) (*os.File, error) { return lock(path, unix.LOCK_SH) }
-
 // Lock waits until nobody else has a lock on the file, and takes it. It ends with the file,
 // or the process. So a caller waits for all guards that were started with this file, by
 // this process or a previous one. waiting, unless nil, is called once when somebody has it.

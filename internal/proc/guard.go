@@ -3,7 +3,7 @@ package proc
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // guardArg is the hidden first argument that makes this program a guard.
@@ -55,32 +57,43 @@ type Streams struct {
 	KillAfter time.Duration
 }
 
-// guardSpec is the first line on the control pipe. Arguments are bytes, for they
-// need not be UTF-8.
-type guardSpec struct {
-	Args      [][]byte       `json:"args"`
-	Env       [][]byte       `json:"env"`
-	Dir       []byte         `json:"dir"`
-	Stop      syscall.Signal `json:"stop,omitempty"`
-	Grace     time.Duration  `json:"grace"`
-	Deadline  int64          `json:"deadline"`
-	Terminal  bool           `json:"terminal,omitempty"`   // the command owns the terminal
-	KillAfter time.Duration  `json:"kill_after,omitempty"` // between a signal that asks for the end and KILL
+// spec is the first order on the control pipe of a guard or a preview.
+type spec struct {
+	Args, Env []string // no Args: only try whether a preview is possible
+	Dir       string
+
+	// Of a guard.
+	Stop      syscall.Signal
+	Grace     time.Duration
+	Deadline  int64
+	Terminal  bool          // the command owns the terminal
+	KillAfter time.Duration // between a signal that asks for the end and KILL
+
+	Preview Preview
+	User    bool // the preview is in a user namespace
 }
 
-// guardOrder is every further line on the control pipe.
+// command is the command as the process that gets the specification runs it.
+func (s *spec) command() *exec.Cmd {
+	cmd := build(Command{Args: s.Args, Dir: s.Dir})
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Env, os.Stdin, os.Stdout, os.Stderr
+	return cmd
+}
+
+// guardOrder is every further order on the control pipe.
 type guardOrder struct {
-	Deadline int64          `json:"deadline,omitempty"`
-	Signal   syscall.Signal `json:"signal,omitempty"` // for the command
+	Deadline int64
+	Signal   syscall.Signal // for the command
 }
 
-// guardReport is a line on the status pipe: first the process id, at the end
+// report is what comes on the status pipe: of a guard first the process id, at the end
 // the result.
-type guardReport struct {
-	PID    int     `json:"pid,omitempty"`
-	Result *Result `json:"result,omitempty"`
-	Lease  bool    `json:"lease,omitempty"` // the lease ran out
-	Error  string  `json:"error,omitempty"` // it could not be started
+type report struct {
+	PID       int
+	Result    *Result
+	Lease     bool   // the lease ran out
+	Error     string // the command could not be started
+	NoPreview string // why there was no preview
 }
 
 // Run runs the command under a guard, as [Run] does without one. Command.Grace
@@ -118,82 +131,46 @@ func (g Guard) run(ctx context.Context, c Command, files *Streams) (Result, erro
 	if err != nil {
 		return Result{Code: -1, Took: time.Since(began)}, fmt.Errorf("start guard of %s: %w", program(c.Args), plain(err))
 	}
-	r, err := run.end(c, run.supervise(ctx, g, c.grace()))
+	cause := run.supervise(ctx, g, c.grace())
+	signalGroup(run.cmd.Process.Pid, syscall.SIGKILL)
+	_ = run.cmd.Wait()
+	r, err := run.end(c, cause)
 	r.Took = time.Since(began)
 	return r, err
 }
 
-type guarded struct {
-	*child
-	out     *output          // nil: of an attached command
-	signals <-chan os.Signal // to be passed on; nil: none
-
-	mu     sync.Mutex // mu guards report, which the status reader fills.
-	report guardReport
-}
-
 // start executes this program as a guard and sends it the command.
-func (g Guard) start(c Command, files *Streams) (*guarded, error) {
-	made, err := newChild(g.Executable, guardArg, groupAttr())
+func (g Guard) start(c Command, files *Streams) (*child, error) {
+	run, err := newChild(g.Executable, guardArg, groupAttr())
 	if err != nil {
 		return nil, err
 	}
 	if g.LockFile != "" {
-		lock, err := lockShared(g.LockFile)
+		lock, err := lock(g.LockFile, unix.LOCK_SH) // It belongs to the open file, which the guard inherits.
 		if err != nil {
-			return nil, made.started(err)
+			return nil, run.started(err, nil)
 		}
-		made.cmd.ExtraFiles = append(made.cmd.ExtraFiles, lock)
+		run.cmd.ExtraFiles = append(run.cmd.ExtraFiles, lock)
 	}
-	run := &guarded{child: made}
-	spec := guardSpec{Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(c.Env)), Dir: []byte(c.Dir), Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
+	s := spec{Args: c.Args, Env: CleanEnv(c.Env), Dir: c.Dir, Stop: c.Stop, Grace: c.grace(), Deadline: bootDeadline(g.Lease())}
 	if files == nil {
-		run.out, err = start(made.cmd, c)
+		run.out, err = start(run.cmd, c)
 	} else {
-		spec.Env, spec.Terminal, spec.KillAfter, run.signals = rawBytes(c.Env), files.Terminal, files.KillAfter, files.Signals
-		made.cmd.Stdin, made.cmd.Stdout, made.cmd.Stderr = files.In, files.Out, files.Err
-		err = made.cmd.Start()
+		s.Env, s.Terminal, s.KillAfter, run.signals = c.Env, files.Terminal, files.KillAfter, files.Signals
+		run.cmd.Stdin, run.cmd.Stdout, run.cmd.Stderr = files.In, files.Out, files.Err
+		err = run.cmd.Start()
 	}
-	if err := made.started(err); err != nil {
+	if err := run.started(err, c.Started); err != nil {
 		return nil, err
 	}
-	run.wg.Go(func() { run.readStatus(c.Started) })
 	// A specification larger than the pipe is read as it is written.
-	_ = run.send(spec, 10*time.Second)
+	_ = run.send(s, 10*time.Second)
 	return run, nil
-}
-
-func (r *guarded) send(v any, patience time.Duration) error {
-	line, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_ = r.control.SetWriteDeadline(time.Now().Add(patience))
-	_, err = r.control.Write(append(line, '\n'))
-	return err
-}
-
-// readStatus follows the status pipe to its end.
-func (r *guarded) readStatus(started func(pid int)) {
-	dec := json.NewDecoder(r.status)
-	for {
-		var rep guardReport
-		if dec.Decode(&rep) != nil {
-			return
-		}
-		if rep.PID != 0 && started != nil {
-			started(rep.PID)
-		}
-		r.mu.Lock()
-		rep.PID = cmp.Or(rep.PID, r.report.PID)
-		r.report = rep
-		r.mu.Unlock()
-	}
 }
 
 // supervise passes on the lease until the guard has ended; when ctx ends it
 // closes the pipe and gives the guard its grace.
-func (r *guarded) supervise(ctx context.Context, g Guard, grace time.Duration) error {
+func (r *child) supervise(ctx context.Context, g Guard, grace time.Duration) error {
 	exited := exitOf(r.cmd.Process.Pid)
 	every := cmp.Or(max(g.Every, 0), 200*time.Millisecond)
 	ticker := time.NewTicker(every)
@@ -220,7 +197,7 @@ func (r *guarded) supervise(ctx context.Context, g Guard, grace time.Duration) e
 
 // stop closes the pipe, which makes the guard end its command, and kills
 // both when that takes longer than it should.
-func (r *guarded) stop(grace time.Duration, exited <-chan struct{}) {
+func (r *child) stop(grace time.Duration, exited <-chan struct{}) {
 	_ = r.control.Close()
 	timer := time.NewTimer(grace + 3*time.Second)
 	defer timer.Stop()
@@ -230,48 +207,28 @@ func (r *guarded) stop(grace time.Duration, exited <-chan struct{}) {
 	case <-timer.C:
 	}
 	r.mu.Lock()
-	child := r.report.PID
+	command := r.report.PID
 	r.mu.Unlock()
-	if child > 0 {
-		signalGroup(child, syscall.SIGKILL)
+	if command > 0 {
+		signalGroup(command, syscall.SIGKILL)
 	}
 	signalGroup(r.cmd.Process.Pid, syscall.SIGKILL)
 	<-exited
 }
 
-// end reaps the guard and reads its report. cause is why the command was ended.
-func (r *guarded) end(c Command, cause error) (Result, error) {
-	signalGroup(r.cmd.Process.Pid, syscall.SIGKILL)
-	_ = r.cmd.Wait()
-	r.close()
-	result := Result{Code: -1}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	rep := r.report
-	if rep.Result != nil {
-		result = *rep.Result
-	}
-	r.out.finish(&result)
-	switch {
-	case rep.Error != "":
-		return result, fmt.Errorf("start %s: %s", program(c.Args), rep.Error)
-	case rep.Lease:
-		cause = ErrLease
-	case rep.Result == nil && cause == nil:
-		if rep.PID > 0 {
-			signalGroup(rep.PID, syscall.SIGKILL)
-		}
-		return result, fmt.Errorf("run %s: its guard died", program(c.Args))
-	}
-	return result, verdict(c, &result, cause)
-}
-
 // child is this program executed again, as a guard or as a preview. It reads what to do
-// from the control pipe, ends with that pipe, and answers on the status pipe.
+// from the control pipe, ends with that pipe, and answers on the status pipe. Both carry
+// gobs: arguments need not be UTF-8.
 type child struct {
 	cmd             *exec.Cmd
-	control, status *os.File       // our ends
-	wg              sync.WaitGroup // what uses them
+	control, status *os.File // our ends
+	orders          *gob.Encoder
+	out             *output          // nil: of an attached command
+	signals         <-chan os.Signal // to be passed on; nil: none
+	wg              sync.WaitGroup   // what uses the pipes
+
+	mu     sync.Mutex // mu guards report, which the status reader fills.
+	report report
 }
 
 func newChild(executable, arg string, attr *syscall.SysProcAttr) (*child, error) {
@@ -283,44 +240,71 @@ func newChild(executable, arg string, attr *syscall.SysProcAttr) (*child, error)
 	if err != nil {
 		return nil, errors.Join(err, controlR.Close(), controlW.Close())
 	}
-	return &child{control: controlW, status: statusR, cmd: &exec.Cmd{
+	return &child{control: controlW, status: statusR, orders: gob.NewEncoder(controlW), cmd: &exec.Cmd{
 		Path: cmp.Or(executable, "/proc/self/exe"), Args: []string{"zkagent", arg}, Dir: "/", Env: CleanEnv(nil),
 		SysProcAttr: attr, ExtraFiles: []*os.File{controlR, statusW},
 	}}, nil
 }
 
-// started closes the files of the other process; after the error of a start also our own.
-func (c *child) started(err error) error {
-	for _, f := range c.cmd.ExtraFiles {
+// started closes the files of the other process, and after the error of a start also our
+// own. Otherwise it follows the status pipe to its end.
+func (r *child) started(err error, started func(pid int)) error {
+	for _, f := range r.cmd.ExtraFiles {
 		_ = f.Close()
 	}
 	if err != nil {
-		return errors.Join(err, c.control.Close(), c.status.Close())
+		return errors.Join(err, r.control.Close(), r.status.Close())
 	}
+	r.wg.Go(func() {
+		dec := gob.NewDecoder(r.status)
+		for {
+			var rep report
+			if dec.Decode(&rep) != nil {
+				return
+			}
+			if rep.PID != 0 && started != nil {
+				started(rep.PID)
+			}
+			r.mu.Lock()
+			rep.PID = cmp.Or(rep.PID, r.report.PID)
+			r.report = rep
+			r.mu.Unlock()
+		}
+	})
 	return nil
 }
 
-// close waits for the last report of a process that has ended.
-func (c *child) close() {
-	_ = c.control.Close()
-	_ = c.status.SetReadDeadline(time.Now().Add(pipeWait))
-	c.wg.Wait()
-	_ = c.status.Close()
+func (r *child) send(v any, patience time.Duration) error {
+	_ = r.control.SetWriteDeadline(time.Now().Add(patience))
+	return r.orders.Encode(v)
 }
 
-// rawBytes and rawText carry texts over JSON as they are.
-func rawBytes(list []string) [][]byte {
-	raw := make([][]byte, len(list))
-	for i, s := range list {
-		raw[i] = []byte(s)
+// end waits for the last report of a process that has ended. cause is why the command was
+// ended.
+func (r *child) end(c Command, cause error) (Result, error) {
+	_ = r.control.Close()
+	_ = r.status.SetReadDeadline(time.Now().Add(pipeWait))
+	r.wg.Wait()
+	_ = r.status.Close()
+	result, rep := Result{Code: -1}, r.report
+	if rep.Result != nil {
+		result = *rep.Result
 	}
-	return raw
-}
-
-func rawText(raw [][]byte) []string {
-	list := make([]string, len(raw))
-	for i, b := range raw {
-		list[i] = string(b)
+	r.out.finish(&result)
+	switch {
+	case rep.NoPreview != "":
+		return result, &PreviewError{rep.NoPreview}
+	case rep.Error != "":
+		return result, fmt.Errorf("start %s: %s", program(c.Args), rep.Error)
+	case rep.Lease:
+		cause = ErrLease
+	case rep.Result == nil && cause == nil && c.Preview != nil:
+		return result, &PreviewError{"its process died"}
+	case rep.Result == nil && cause == nil:
+		if rep.PID > 0 {
+			signalGroup(rep.PID, syscall.SIGKILL)
+		}
+		return result, fmt.Errorf("run %s: its guard died", program(c.Args))
 	}
-	return list
+	return result, verdict(c, &result, cause)
 }

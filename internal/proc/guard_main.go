@@ -1,8 +1,7 @@
 package proc
 
 import (
-	"bufio"
-	"encoding/json"
+	"encoding/gob"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -32,35 +31,36 @@ func GuardMain() {
 	}
 	// The death signal of the command is tied to the thread that started it.
 	runtime.LockOSThread()
-	for _, fd := range []int{guardControlFD, guardStatusFD, guardStatusFD + 1} {
-		unix.CloseOnExec(fd)
-	}
-	m := &guardMain{
-		control: bufio.NewReader(os.NewFile(guardControlFD, "control")),
-		status:  json.NewEncoder(os.NewFile(guardStatusFD, "status")),
-	}
+	unix.CloseOnExec(guardStatusFD + 1)
+	m := &guardMain{}
+	_, m.control, m.status = inherited()
 	os.Exit(m.run())
 }
 
+// inherited are the pipes that a guard or a preview has from the process that started it.
+func inherited() (control *os.File, orders *gob.Decoder, status *gob.Encoder) { //nolint:nonamedreturns // says which is which.
+	unix.CloseOnExec(guardControlFD)
+	unix.CloseOnExec(guardStatusFD)
+	control = os.NewFile(guardControlFD, "control")
+	return control, gob.NewDecoder(control), gob.NewEncoder(os.NewFile(guardStatusFD, "status"))
+}
+
 type guardMain struct {
-	control *bufio.Reader
-	status  *json.Encoder
-	spec    guardSpec
+	control *gob.Decoder
+	status  *gob.Encoder
+	spec    spec
 	tty     *terminal // nil: the command has none
 }
 
 // run starts the command and ends it when its time has come.
 func (m *guardMain) run() int {
-	line, err := m.control.ReadBytes('\n')
-	if err != nil || json.Unmarshal(line, &m.spec) != nil || len(m.spec.Args) == 0 {
+	if m.control.Decode(&m.spec) != nil || len(m.spec.Args) == 0 {
 		return 1
 	}
 	// Descendants that leave the group become our children, so that we can
 	// find and end them.
 	adoptDescendants()
-	cmd := build(Command{Args: rawText(m.spec.Args), Dir: string(m.spec.Dir)})
-	cmd.Env = rawText(m.spec.Env)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd := m.spec.command()
 	dieWithParent(cmd.SysProcAttr)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -68,24 +68,24 @@ func (m *guardMain) run() int {
 	go m.readOrders(orders, gone)
 	deadline := m.extended(orders)
 	if bootNow() >= deadline {
-		_ = m.status.Encode(guardReport{Lease: true})
+		_ = m.status.Encode(report{Lease: true})
 		return 1
 	}
 	if err := cmd.Start(); err != nil {
-		_ = m.status.Encode(guardReport{Error: plain(err).Error()})
+		_ = m.status.Encode(report{Error: plain(err).Error()})
 		return 1
 	}
 	if m.spec.Terminal {
 		m.tty = takeTerminal(cmd.Process.Pid)
 	}
-	_ = m.status.Encode(guardReport{PID: cmd.Process.Pid})
+	_ = m.status.Encode(report{PID: cmd.Process.Pid})
 	lease := m.watch(cmd, deadline, orders, gone, signals)
 	signalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	_ = cmd.Wait()
 	killDescendants()
 	m.tty.release()
 	r := result(cmd.ProcessState)
-	_ = m.status.Encode(guardReport{Result: &r, Lease: lease})
+	_ = m.status.Encode(report{Result: &r, Lease: lease})
 	return 0
 }
 
@@ -169,10 +169,9 @@ func (m *guardMain) pass(pid int, sig syscall.Signal, kill <-chan time.Time) <-c
 // readOrders passes on new deadlines until the pipe ends.
 func (m *guardMain) readOrders(orders chan<- guardOrder, gone chan<- struct{}) {
 	defer close(gone)
-	dec := json.NewDecoder(m.control)
 	for {
 		var o guardOrder
-		if dec.Decode(&o) != nil {
+		if m.control.Decode(&o) != nil {
 			return
 		}
 		orders <- o

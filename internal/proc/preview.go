@@ -2,10 +2,8 @@ package proc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,31 +34,15 @@ type Preview struct {
 
 // PreviewFile is one file of a preview.
 type PreviewFile struct {
-	Path string      `json:"path"` // absolute; links in its directory are followed
-	Data []byte      `json:"data,omitempty"`
-	Mode fs.FileMode `json:"mode,omitempty"`
-	UID  int         `json:"uid"` // -1: that of this program
-	GID  int         `json:"gid"` // likewise
-	Gone bool        `json:"gone,omitempty"`
+	Path     string // absolute; links in its directory are followed
+	Data     []byte
+	Mode     fs.FileMode
+	UID, GID int // -1: that of this program
+	Gone     bool
 }
 
 // previewArg is the hidden first argument that makes this program a preview.
 const previewArg = "__preview"
-
-// previewSpec is what is sent to the process in the namespace.
-type previewSpec struct {
-	Preview
-	Args [][]byte `json:"args"` // none: only try whether a preview is possible
-	Env  [][]byte `json:"env"`
-	Dir  []byte   `json:"dir"`
-	User bool     `json:"user"` // in a user namespace
-}
-
-type previewReport struct {
-	Error  string  `json:"error,omitempty"` // why there was no preview
-	Start  string  `json:"start,omitempty"` // why the command was not started
-	Result *Result `json:"result,omitempty"`
-}
 
 // PreviewError says that the preview could not be made; the command has not run.
 type PreviewError struct{ Reason string }
@@ -120,32 +102,18 @@ var FindPreview = sync.OnceValues(func() (PreviewWay, error) {
 // runPreview is Run in a preview of the given way.
 func runPreview(ctx context.Context, c Command, way PreviewWay) (Result, error) {
 	began := time.Now()
-	spec := previewSpec{Preview: *c.Preview, Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(c.Env)), Dir: []byte(c.Dir), User: way == PreviewUser}
 	run, err := newChild("", previewArg, previewAttr(way))
 	if err != nil {
 		return Result{Code: -1}, err
 	}
-	out, err := start(run.cmd, c)
-	if err := run.started(err); err != nil {
+	run.out, err = start(run.cmd, c)
+	if err := run.started(err, nil); err != nil {
 		return Result{Code: -1, Took: time.Since(began)}, &PreviewError{plain(err).Error()}
 	}
-	var report previewReport
-	run.wg.Go(func() { _ = json.NewEncoder(run.control).Encode(spec) })
-	run.wg.Go(func() { _ = json.NewDecoder(io.LimitReader(run.status, 1<<20)).Decode(&report) })
-	r, cause := c.wait(ctx, run.cmd)
-	run.close()
-	if report.Result != nil {
-		r = *report.Result
-	}
+	s := spec{Preview: *c.Preview, Args: c.Args, Env: CleanEnv(c.Env), Dir: c.Dir, User: way == PreviewUser}
+	run.wg.Go(func() { _ = run.orders.Encode(s) })
+	_, cause := c.wait(ctx, run.cmd)
+	r, err := run.end(c, cause)
 	r.Took = time.Since(began)
-	out.finish(&r)
-	switch {
-	case cause != nil || report.Result != nil:
-		return r, verdict(c, &r, cause)
-	case report.Error != "":
-		return r, &PreviewError{report.Error}
-	case report.Start != "":
-		return r, fmt.Errorf("start %s: %s", program(c.Args), report.Start)
-	}
-	return r, &PreviewError{"its process died"}
+	return r, err
 }

@@ -1,8 +1,6 @@
 package proc
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,14 +49,9 @@ func previewHint() error {
 // previewMain is the process in the namespace.
 func previewMain() int {
 	runtime.LockOSThread() // Capabilities belong to a thread.
-	for _, fd := range []int{guardControlFD, guardStatusFD} {
-		unix.CloseOnExec(fd)
-	}
-	status := json.NewEncoder(os.NewFile(guardStatusFD, "status"))
-	control := os.NewFile(guardControlFD, "control")
-	var spec previewSpec
-	dec := json.NewDecoder(bufio.NewReader(control))
-	if err := dec.Decode(&spec); err != nil {
+	control, orders, status := inherited()
+	var s spec
+	if err := orders.Decode(&s); err != nil {
 		return 1
 	}
 	go func() {
@@ -68,27 +61,26 @@ func previewMain() int {
 	// The first process of a namespace dies of no signal that it has not asked for. The
 	// command gets the signals of its group itself.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	if err := spec.show(); err != nil {
-		_ = status.Encode(previewReport{Error: err.Error()})
+	if err := s.show(); err != nil {
+		_ = status.Encode(report{NoPreview: err.Error()})
 		return 1
 	}
-	if len(spec.Args) == 0 {
-		_ = status.Encode(previewReport{Result: &Result{}})
+	if len(s.Args) == 0 {
+		_ = status.Encode(report{Result: &Result{}})
 		return 0
 	}
-	if spec.User {
+	if s.User {
 		_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	}
-	cmd := build(Command{Args: rawText(spec.Args), Dir: string(spec.Dir)})
-	cmd.Env, cmd.SysProcAttr = rawText(spec.Env), nil
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd := s.command()
+	cmd.SysProcAttr = nil
 	if err := cmd.Start(); err != nil {
-		_ = status.Encode(previewReport{Start: plain(err).Error()})
+		_ = status.Encode(report{Error: plain(err).Error()})
 		return 1
 	}
 	_ = cmd.Wait()
 	r := result(cmd.ProcessState)
-	_ = status.Encode(previewReport{Result: &r})
+	_ = status.Encode(report{Result: &r})
 	return 0
 }
 
@@ -105,7 +97,7 @@ type previewDir struct {
 }
 
 // show lets this namespace see the files.
-func (s *previewSpec) show() error {
+func (s *spec) show() error {
 	dirs, err := s.dirs()
 	if err != nil {
 		return err
@@ -132,7 +124,7 @@ func (s *previewSpec) show() error {
 }
 
 // dirs finds the directories of the files, parents first.
-func (s *previewSpec) dirs() ([]*previewDir, error) {
+func (s *spec) dirs() ([]*previewDir, error) {
 	found := map[string]*previewDir{}
 	in := func(path string) (*previewDir, string, error) {
 		dir := filepath.Dir(path)
@@ -153,7 +145,7 @@ func (s *previewSpec) dirs() ([]*previewDir, error) {
 		}
 		return found[actual], rel, nil
 	}
-	for _, f := range s.Files {
+	for _, f := range s.Preview.Files {
 		d, rel, err := in(filepath.Clean(f.Path))
 		if err != nil {
 			return nil, err
@@ -162,7 +154,7 @@ func (s *previewSpec) dirs() ([]*previewDir, error) {
 		d.files = append(d.files, f)
 		d.bytes += int64(len(f.Data))
 	}
-	for _, path := range s.Hide {
+	for _, path := range s.Preview.Hide {
 		if d, rel, err := in(filepath.Clean(path)); err == nil {
 			d.hide = append(d.hide, rel)
 		}
@@ -196,7 +188,7 @@ const previewRoom = 64 << 20
 
 // cover covers a directory with an overlay, so that what is written there stays in this
 // namespace. Without overlays it is covered with a copy.
-func (s *previewSpec) cover(d *previewDir, mounts []string) error {
+func (s *spec) cover(d *previewDir, mounts []string) error {
 	info, err := d.orig.Stat()
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -296,11 +295,11 @@ func TestPreview_EndsWithTheProcessThatMadeIt(t *testing.T) {
 		mark := filepath.Join(t.TempDir(), "pid")
 		c := Command{Args: sh("sleep 1000 & echo >" + mark + "; wait")}
 		out, err := start(run.cmd, c)
-		if err := run.started(err); err != nil {
+		if err := run.started(err, nil); err != nil {
 			t.Fatal(err)
 		}
-		err = json.NewEncoder(run.control).Encode(previewSpec{
-			Preview: Preview{Files: []PreviewFile{b.file("f", "x")}}, Args: rawBytes(c.Args), Env: rawBytes(CleanEnv(nil)), User: b.way == PreviewUser,
+		err = run.orders.Encode(spec{
+			Preview: Preview{Files: []PreviewFile{b.file("f", "x")}}, Args: c.Args, Env: CleanEnv(nil), User: b.way == PreviewUser,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -315,7 +314,7 @@ func TestPreview_EndsWithTheProcessThatMadeIt(t *testing.T) {
 			t.Error("somebody still holds the output")
 		}
 		out.finish(&Result{})
-		run.close()
+		_, _ = run.end(c, nil)
 	})
 }
 

@@ -186,7 +186,7 @@ func TestGuard_EndsTheCommandWhenTheLeaseRunsOut(t *testing.T) {
 // before it gives up.
 func TestGuard_LateStart(t *testing.T) {
 	orders := make(chan guardOrder, 1)
-	m := &guardMain{spec: guardSpec{Deadline: bootNow() - 1}}
+	m := &guardMain{spec: spec{Deadline: bootNow() - 1}}
 	if got := m.extended(orders); got != m.spec.Deadline {
 		t.Errorf("without an order: got %d, want %d", got, m.spec.Deadline)
 	}

@@ -105,10 +105,14 @@ func build(c Command) *exec.Cmd {
 	return cmd
 }
 
+// output keeps the last bytes of what a command prints.
 type output struct {
-	*tail
-	r  *os.File
-	wg sync.WaitGroup
+	r     *os.File
+	tee   io.Writer // nil: none
+	limit int
+	buf   []byte
+	lost  int64
+	wg    sync.WaitGroup // of the goroutine that fills it
 }
 
 // start starts the command with its output going through one pipe of ours,
@@ -128,8 +132,8 @@ func start(cmd *exec.Cmd, c Command) (*output, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	o := &output{tail: &tail{tee: c.Tee, limit: cmp.Or(max(c.OutputLimit, 0), DefaultOutputLimit)}, r: r}
-	o.wg.Go(func() { _, _ = io.Copy(o.tail, r) })
+	o := &output{r: r, tee: c.Tee, limit: cmp.Or(max(c.OutputLimit, 0), DefaultOutputLimit)}
+	o.wg.Go(func() { _, _ = io.Copy(o, r) })
 	return o, nil
 }
 
@@ -142,7 +146,31 @@ func (o *output) finish(into *Result) {
 	_ = o.r.SetReadDeadline(time.Now().Add(pipeWait))
 	o.wg.Wait()
 	_ = o.r.Close()
-	into.Output, into.Truncated = o.text()
+	o.cut()
+	into.Output, into.Truncated = string(o.buf), o.lost
+	if o.lost > 0 {
+		into.Output = fmt.Sprintf("[%d bytes cut]\n%s", o.lost, o.buf)
+	}
+}
+
+// Write implements io.Writer; it never fails.
+func (o *output) Write(p []byte) (int, error) {
+	if o.tee != nil {
+		_, _ = o.tee.Write(p)
+	}
+	// Twice the limit is kept before cutting, so that a flood of small
+	// writes does not move the whole buffer each time.
+	if o.buf = append(o.buf, p...); len(o.buf) > 2*o.limit {
+		o.cut()
+	}
+	return len(p), nil
+}
+
+func (o *output) cut() {
+	if over := len(o.buf) - o.limit; over > 0 {
+		o.lost += int64(over)
+		o.buf = append(o.buf[:0], o.buf[over:]...)
+	}
 }
 
 // stdin is a file with the data: an unlinked memory file, so that a command
@@ -212,50 +240,4 @@ func plain(err error) error {
 		return e.Err
 	}
 	return err
-}
-
-// tail keeps the last bytes of what is written to it. It is safe for
-// concurrent use.
-type tail struct {
-	tee io.Writer // set before the first write
-
-	mu    sync.Mutex // mu guards everything below.
-	limit int
-	buf   []byte
-	lost  int64
-}
-
-// Write implements io.Writer; it never fails.
-func (t *tail) Write(p []byte) (int, error) {
-	if t.tee != nil {
-		_, _ = t.tee.Write(p)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	// Twice the limit is kept before cutting, so that a flood of small
-	// writes does not move the whole buffer each time.
-	if over := len(t.buf) - t.limit; over > 0 && len(t.buf) > 2*t.limit {
-		t.cut(over)
-	}
-	return len(p), nil
-}
-
-func (t *tail) cut(over int) {
-	t.lost += int64(over)
-	t.buf = append(t.buf[:0], t.buf[over:]...)
-}
-
-// text returns what is kept, behind a note about what is not, and the number
-// of bytes that are not.
-func (t *tail) text() (string, int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if over := len(t.buf) - t.limit; over > 0 {
-		t.cut(over)
-	}
-	if t.lost == 0 {
-		return string(t.buf), 0
-	}
-	return fmt.Sprintf("[%d bytes cut]\n%s", t.lost, t.buf), t.lost
 }
