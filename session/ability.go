@@ -79,13 +79,13 @@ func (a *ability) refuse(op int32) {
 	a.until[op] = time.Now().Add(refusedFor)
 }
 
-// check returns why not to send a request, or nil.
-func (a *ability) check(op int32, size int) error {
+// check returns why not to send a request that needs another operation too, or nil.
+func (a *ability) check(op, needs int32, size int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	switch {
-	case now.Before(a.until[op]):
+	case now.Before(a.until[op]), now.Before(a.until[needs]):
 		return ErrUnimplemented
 	case a.size > 0 && size >= a.size && a.sizeStruck >= sizeStrikes && now.Before(a.sizeUntil):
 		return fmt.Errorf("%w: request of %d bytes, the server hung up at one of %d (its jute.maxbuffer is smaller)", ErrTooLarge, size, a.size)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -45,8 +46,22 @@ type call struct {
 	body []byte // the reply with its header
 }
 
-// lost reports whether the connection has ended without a reply. done is closed.
-func (c *call) lost() bool { return c.err != nil }
+// newCall returns the call of a request that exchange or its like sends.
+func newCall(op int32, frame []byte) *call {
+	return &call{op: op, frame: frame, done: make(chan struct{})}
+}
+
+// awaitAll waits for the ends of calls. It returns the cause when ctx ends first.
+func awaitAll(ctx context.Context, calls ...*call) error {
+	for _, c := range calls {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
 
 // awaitsReply reports whether the call is a request, not a frame that sets up the connection.
 func (c *call) awaitsReply() bool {
@@ -138,6 +153,8 @@ type request struct {
 	write  bool // it must not be applied twice
 	kind   watchKind
 	watch  string                    // the server's path to watch, in a request that ends with whether to; "": none
+	needs  int32                     // another operation that the server must not have refused; 0: none
+	calls  func(*wire) []*call       // what to send on a connection; nil: the frame alone
 	result []any                     // what the reply holds, for Decoder.Get
 	decode func(*jute.Decoder) error // instead of result; nil: none
 	zxid   int64                     // of the reply
@@ -191,44 +208,40 @@ func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 	for losses, throttled := 0, 0; ; {
 		w, err := again.connection(ctx, s, r.write || r.op == jute.OpSync)
 		if err == nil {
-			err = w.able.check(r.op, len(r.frame)-4)
+			err = w.able.check(r.op, r.needs, len(r.frame)-4)
 		}
 		if err != nil {
 			return nil, r.fail(s.explain(ctx, w, err))
 		}
-		c := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
-		if r.watch != "" {
-			c.watch = r.begin(w)
-		}
-		if !w.send(c) {
-			c.watch.Stop()
+		calls := r.begin(w)
+		if slices.ContainsFunc(calls, func(c *call) bool { return !w.send(c) }) {
+			stop(calls)
 			continue
 		}
-		select {
-		case <-c.done:
-		case <-ctx.Done():
-			c.watch.Stop()
-			return nil, r.fail(r.unknown(context.Cause(ctx)))
+		if err := awaitAll(ctx, calls...); err != nil {
+			stop(calls)
+			return nil, r.fail(r.unknown(err))
 		}
-		if c.err == nil && c.code == jute.ErrCodeThrottled && throttled < maxThrottled {
+		if throttled < maxThrottled && slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil && c.code == jute.ErrCodeThrottled }) {
 			// Not applied: the server threw it away unread.
-			c.watch.Stop()
+			stop(calls)
 			_ = s.Sleep(ctx, minBackoff<<throttled)
 			throttled++
 			continue
 		}
-		if c.err == nil {
-			watch, err := r.finish(c)
+		at := slices.IndexFunc(calls, func(c *call) bool { return c.err != nil })
+		if at < 0 {
+			watch, err := r.finish(w, calls)
 			if err != nil {
 				err = r.fail(s.explain(ctx, w, err))
 			}
 			return watch, err
 		}
-		c.watch.Stop()
-		if !errors.Is(c.err, errLost) {
-			return nil, r.fail(c.err)
-		}
-		if c.sent && r.write {
+		stop(calls)
+		switch lost := calls[at]; {
+		case !errors.Is(lost.err, errLost):
+			return nil, r.fail(lost.err)
+		case lost.sent && r.write:
 			return nil, r.fail(s.explain(ctx, w, r.unknown(s.cause())))
 		}
 		if err := again.again(ctx, s); err != nil {
@@ -247,15 +260,28 @@ func (s *Session) calm(ctx context.Context, losses int) {
 	}
 }
 
-// begin registers the watch of a read that is sent over w. It sets the last field of
-// the request, which asks the server for a watch.
-func (r *request) begin(w *wire) *Watch {
-	watch, ask := w.s.watches.begin(w, r.watch, r.kind.set())
-	r.frame[len(r.frame)-1] = 0
-	if ask {
-		r.frame[len(r.frame)-1] = 1
+// begin returns the calls to send over w, and registers the watch of a read. It sets the
+// last field of such a request, which asks the server for a watch.
+func (r *request) begin(w *wire) []*call {
+	if r.calls != nil {
+		return r.calls(w)
 	}
-	return watch
+	c, ask := newCall(r.op, r.frame), false
+	if r.watch != "" {
+		c.watch, ask = w.s.watches.begin(w, r.watch, r.kind.set())
+		r.frame[len(r.frame)-1] = 0
+		if ask {
+			r.frame[len(r.frame)-1] = 1
+		}
+	}
+	return []*call{c}
+}
+
+// stop forgets the watches of calls.
+func stop(calls []*call) {
+	for _, c := range calls {
+		c.watch.Stop()
+	}
 }
 
 // unknown returns an error that says that the outcome is unknown, if the request was a
@@ -274,8 +300,13 @@ func (r *request) fail(err error) error {
 	return &Error{Op: jute.OpName(r.op), Path: r.path, Err: err}
 }
 
-// finish decodes the reply to c. For exists, a missing znode arms the watch too.
-func (r *request) finish(c *call) (*Watch, error) {
+// finish decodes the replies. The first is that of the request; a setWatches may follow
+// it. For exists, a missing znode arms the watch too.
+func (r *request) finish(w *wire, calls []*call) (*Watch, error) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	c := calls[0]
 	r.zxid = c.zxid
 	if err := codeError(c.code); err != nil {
 		if r.kind != watchExists || !errors.Is(err, ErrNoNode) {
@@ -292,6 +323,16 @@ func (r *request) finish(c *call) (*Watch, error) {
 	if err != nil {
 		c.watch.Stop()
 		return nil, fmt.Errorf("reply: %w", err)
+	}
+	for _, set := range calls[1:] {
+		switch err := codeError(set.code); {
+		case errors.Is(err, ErrThrottled):
+			return nil, fmt.Errorf("set watches: %w", err)
+		case err != nil:
+			// Whatever the reason of the refusal, read one by one.
+			w.able.refuse(bulkWatches)
+			return nil, fmt.Errorf("set watches: %w: %w", ErrUnimplemented, err)
+		}
 	}
 	return c.watch, nil
 }

@@ -12,6 +12,14 @@ import (
 
 // Bounds of one multiRead: its request, and the number of znodes. inflight.go bounds
 // the replies. If a reply is still over the limit, the session asks again in halves.
+//
+// multiRead cannot set watches, but setWatches can. It is for a client that connects
+// again, and fires at once for all changes since the zxid in the request. So EachManyW
+// makes: (1) a small read, unless there was one just now; its reply contains a zxid that
+// the server has applied. (2) multiRead, and after it on the same connection setWatches
+// for the same paths, with the latest zxid known before (2). Every change after that zxid
+// fires a watch, whether multiRead saw the change or not. So no change is lost; at worst
+// the caller reads once too often.
 const (
 	manyBytes   = 64 << 10
 	manyPaths   = 512
@@ -32,21 +40,32 @@ type ListResult struct {
 	Err   error    // ErrNoNode, ErrNoAuth, ...; nil: Names is valid
 }
 
+// WatchedResult is for internal use: the result of EachManyW for one path.
+type WatchedResult struct {
+	Result
+
+	Watch *Watch // of the data; nil with an error
+	// Kids says that the watch is for the children too. It is false if the caller did
+	// not ask for that, or if EachManyW had to read one by one.
+	Kids bool
+}
+
+func (r *WatchedResult) stop() {
+	r.Watch.Stop()
+	r.Watch, r.Kids = nil, false
+}
+
+// ErrNotRead is for internal use: EachManyW left a path out because of its limit.
+var ErrNotRead = errors.New("not read, the limit of bytes was reached")
+
 // GetMany reads many znodes with few requests (multiRead, from 3.6 on; on older servers
 // it reads one by one). It asks for about 2 MB at once at most, by the sizes seen so far. The results are
 // in the order of paths. They are not a snapshot: each is as of its own moment. The
 // error is about the whole call.
 func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error) {
 	out := make([]Result, len(paths))
-	err := s.many(ctx, paths, reader{
-		op:     jute.OpGetData,
-		decode: func(i int, d *jute.Decoder) { _ = d.Get(&out[i].Data, &out[i].Stat) },
-		failed: func(i int, err error) { out[i] = Result{Err: err} },
-		single: func(ctx context.Context, i int) (int, error) {
-			out[i].Data, out[i].Stat, out[i].Err = s.Get(ctx, paths[i])
-			return len(out[i].Data) + jute.StatSize, out[i].Err
-		},
-	})
+	m := &manyRead{s: s, op: jute.OpGetData, paths: paths, took: func(i int, r manyResult) { out[i] = r.Result }}
+	err := m.run(ctx)
 	return out, err
 }
 
@@ -61,175 +80,212 @@ func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResul
 // result, by the index of its path, while the server reads the next. It does not call
 // took twice at the same time. When the error is not nil, some results are missing.
 func (s *Session) ListMany(ctx context.Context, paths []string, took func(int, ListResult)) error {
-	var mu sync.Mutex // orders the calls of took
-	out := make([]ListResult, len(paths))
-	return s.many(ctx, paths, reader{
-		op:     jute.OpGetChildren,
-		decode: func(i int, d *jute.Decoder) { out[i].Names = d.Strings() },
-		failed: func(i int, err error) { out[i] = ListResult{Err: err} },
-		single: func(ctx context.Context, i int) (int, error) {
-			out[i].Names, _, out[i].Err = s.Children(ctx, paths[i])
-			bytes := 0
-			for _, name := range out[i].Names {
-				bytes += 4 + len(name)
-			}
-			return bytes, out[i].Err
-		},
-		took: func(ids []int) {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, i := range ids {
-				took(i, out[i])
-				out[i] = ListResult{}
-			}
-		},
-	})
+	m := &manyRead{s: s, op: jute.OpGetChildren, paths: paths, took: func(i int, r manyResult) { took(i, ListResult{r.names, r.Err}) }}
+	return m.run(ctx)
 }
 
-// reader knows how to read one kind of result. i is the index of the path.
-type reader struct {
-	op     int32
-	decode func(i int, d *jute.Decoder)
-	failed func(i int, err error)
-	single func(ctx context.Context, i int) (bytes int, err error)
-	took   func(ids []int)                                        // is called for those of each part when it was read; nil: nothing
-	ask    func(ctx context.Context, r *request, ids []int) error // sends the request for some; nil: exchange
-}
-
-// many reads all paths in parts, a few at a time. It ends with the first error about
-// the whole call.
-func (s *Session) many(ctx context.Context, paths []string, r reader) error {
-	for i, p := range paths {
-		if err := ValidatePath(p); err != nil {
-			r.failed(i, &Error{Op: jute.OpName(r.op), Path: p, Err: err})
+// EachManyW is for internal use. It reads many znodes like GetMany, and watches their
+// data. With kids it also watches the lists of their children, from the moment of the
+// read: if the Stat shows no children, the caller need not list them. If the server does
+// not support that, it reads one by one and does not watch the children. When the data
+// exceeds limit bytes, it leaves out the rest with ErrNotRead; 0: unlimited.
+//
+// It calls took for each result, by the index of its path, while the server reads the
+// next, and not twice at the same time. When the error is not nil, some results are
+// missing. What took has got is its caller's, also then.
+func (s *Session) EachManyW(ctx context.Context, paths []string, kids bool, limit int64, took func(int, WatchedResult)) error {
+	if len(paths) > 1 && !s.zxidIsFresh() && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
+		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
 			return fmt.Errorf("read many: %w", err)
 		}
 	}
-	return s.inParts(ctx, paths, func(ctx context.Context, ids []int, seen *sizes) error {
-		err := s.part(ctx, paths, ids, r, seen)
-		if err == nil && r.took != nil {
-			r.took(ids)
-		}
-		return err
-	})
+	m := &manyRead{
+		s: s, op: jute.OpGetData, paths: paths, watch: watchData.set(), limit: limit,
+		took: func(i int, r manyResult) { took(i, r.WatchedResult) },
+	}
+	if kids {
+		m.watch |= watchChild.set()
+	}
+	err := m.run(ctx)
+	for i := range m.out {
+		m.out[i].stop() // what took has not got
+	}
+	return err
 }
 
-// plan hands out the paths of one call in parts, in random order.
-type plan struct {
+// manyResult is what was read of one path: the data, or the names of the children.
+type manyResult struct {
+	WatchedResult
+
+	names []string
+}
+
+// manyRead is one call that reads many znodes. They are named by the indexes of their
+// paths.
+type manyRead struct {
 	s     *Session
+	op    int32 // getData or getChildren
 	paths []string
-	order []int
-	seen  *sizes // of this call
+	watch kinds // of watches to set; 0: none
+	limit int64 // bytes of data after which to stop; 0: unlimited
+	took  func(int, manyResult)
+	out   []manyResult // what took has not got yet
+	seen  sizes        // of this call
+	order []int        // of the paths that are not asked for yet
+
+	mu   sync.Mutex // guards data, and orders the calls of took
+	data int64
 }
 
-// part returns the next part of the plan, and the number of bytes to expect in the reply.
-func (p *plan) part() ([]int, int64) {
-	seen, session := p.seen.now(), p.s.seen.now()
-	limit := manyPaths
-	if seen.n == 0 {
-		seen, limit = session, firstPaths
-	}
-	guess := seen.estimate(session)
-	n := min(guess.part(), limit, len(p.order))
-	size := 0
-	for i, id := range p.order[:n] {
-		if size += len(p.s.cfg.Chroot) + len(p.paths[id]) + 14; size > manyBytes && i > 0 {
-			n = i
-			break
+// run reads all paths in parts, in random order, a few at a time. It ends with the first
+// error about the whole call.
+func (m *manyRead) run(ctx context.Context) error {
+	for i, p := range m.paths {
+		if err := ValidatePath(p); err != nil {
+			m.took(i, manyResult{WatchedResult: WatchedResult{Result: Result{Err: m.failed(i, err)}}})
+			return fmt.Errorf("read many: %w", err)
 		}
 	}
-	return p.order[:n], guess.cost(n)
-}
-
-// inParts calls read for parts of paths, by their indexes, several at a time, until all
-// are read. read adds the sizes that it has seen.
-func (s *Session) inParts(ctx context.Context, paths []string, read func(context.Context, []int, *sizes) error) error {
-	p := &plan{s: s, paths: paths, order: make([]int, len(paths)), seen: &sizes{}}
-	for i := range p.order {
-		p.order[i] = i
+	m.out = make([]manyResult, len(m.paths))
+	m.order = make([]int, len(m.paths))
+	for i := range m.order {
+		m.order[i] = i
 	}
-	if len(paths) > firstPaths {
-		rand.Shuffle(len(p.order), func(i, j int) { p.order[i], p.order[j] = p.order[j], p.order[i] }) //nolint:gosec // no secret
+	if len(m.paths) > firstPaths {
+		rand.Shuffle(len(m.order), func(i, j int) { m.order[i], m.order[j] = m.order[j], m.order[i] }) //nolint:gosec // no secret
 	}
-	turn := make(chan struct{}, 1) // who holds a value may use p; no mutex, because it is held over a wait
-	next := func(ctx context.Context) (bool, error) {
-		select {
-		case turn <- struct{}{}:
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
-		if len(p.order) == 0 {
-			<-turn
-			return false, nil
-		}
-		var ids []int
-		give, err := s.inFlight.take(ctx, func() int64 {
-			var bytes int64
-			ids, bytes = p.part()
-			return bytes
-		})
-		p.order = p.order[len(ids):]
-		<-turn
-		if err != nil {
-			return false, err
-		}
-		err = read(ctx, ids, p.seen)
-		if ctx.Err() != nil {
-			s.giveAfterReplies(give)
-		} else {
-			give()
-		}
-		return true, err
-	}
-	if _, err := next(ctx); err != nil || len(p.order) == 0 {
+	turn := make(chan struct{}, 1) // who holds a value may use m.order; no mutex, because it is held over a wait
+	if _, err := m.next(ctx, turn); err != nil || len(m.order) == 0 {
 		return err
 	}
 	return parallel(ctx, manyFlights, manyFlights, func(ctx context.Context, _ int) error {
 		for {
-			if more, err := next(ctx); err != nil || !more {
+			if more, err := m.next(ctx, turn); err != nil || !more {
 				return err
 			}
 		}
 	})
 }
 
-// part reads the paths with these indexes, in one request if the server supports it.
-func (s *Session) part(ctx context.Context, paths []string, ids []int, r reader, seen *sizes) error {
-	if len(ids) == 1 && r.ask == nil || len(paths) == 1 {
-		return s.oneByOne(ctx, ids, r, seen)
+func (m *manyRead) failed(i int, err error) error {
+	return &Error{Op: jute.OpName(m.op), Path: m.paths[i], Err: err}
+}
+
+// next reads the next part, and hands its results to took. It returns false when there is
+// none.
+func (m *manyRead) next(ctx context.Context, turn chan struct{}) (bool, error) {
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
 	}
-	ask, err := s.multiRead(paths, ids, r, seen), error(nil)
-	if r.ask != nil {
-		err = r.ask(ctx, ask, ids)
+	if len(m.order) == 0 {
+		<-turn
+		return false, nil
+	}
+	var ids []int
+	give, err := m.s.inFlight.take(ctx, func() int64 {
+		var bytes int64
+		ids, bytes = m.plan()
+		return bytes
+	})
+	m.order = m.order[len(ids):]
+	<-turn
+	if err != nil {
+		return false, err
+	}
+	err = m.part(ctx, ids)
+	if ctx.Err() != nil {
+		m.s.giveAfterReplies(give)
 	} else {
-		_, err = s.exchange(ctx, ask)
+		give()
+	}
+	if err != nil {
+		return true, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range ids {
+		m.data += int64(len(m.out[i].Data))
+		m.took(i, m.out[i])
+		m.out[i] = manyResult{}
+	}
+	return true, nil
+}
+
+// plan returns the part to read next, and the number of bytes to expect in the reply.
+func (m *manyRead) plan() ([]int, int64) {
+	seen, session := m.seen.now(), m.s.seen.now()
+	limit := manyPaths
+	if seen.n == 0 {
+		seen, limit = session, firstPaths
+	}
+	guess := seen.estimate(session)
+	n := min(guess.part(), limit, len(m.order))
+	size := 0
+	for i, id := range m.order[:n] {
+		if size += len(m.s.cfg.Chroot) + len(m.paths[id]) + 14; size > manyBytes && i > 0 {
+			n = i
+			break
+		}
+	}
+	return m.order[:n], guess.cost(n)
+}
+
+// part reads some paths, in one request if the server supports it.
+func (m *manyRead) part(ctx context.Context, ids []int) error {
+	if len(ids) == 1 && m.watch == 0 || len(m.paths) == 1 {
+		return m.oneByOne(ctx, ids)
+	}
+	if m.full() {
+		for _, i := range ids {
+			m.out[i].Err = ErrNotRead
+		}
+		return nil
+	}
+	_, err := m.s.exchange(ctx, m.multiRead(ids))
+	for _, i := range ids {
+		if err != nil || m.out[i].Err != nil {
+			m.out[i].stop()
+		}
 	}
 	switch {
 	case errors.Is(err, ErrUnimplemented), errors.Is(err, ErrTooLarge) && len(ids) == 1:
-		return s.oneByOne(ctx, ids, r, seen)
+		return m.oneByOne(ctx, ids)
 	case errors.Is(err, ErrTooLarge):
 		mid := len(ids) / 2
-		if err = s.part(ctx, paths, ids[:mid], r, seen); err != nil {
+		if err = m.part(ctx, ids[:mid]); err != nil {
 			return err
 		}
-		return s.part(ctx, paths, ids[mid:], r, seen)
+		return m.part(ctx, ids[mid:])
 	}
 	return err
 }
 
-// multiRead returns the request for the paths with these indexes.
-func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *request {
+func (m *manyRead) full() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.limit > 0 && m.data > m.limit
+}
+
+// multiRead returns the request for some paths.
+func (m *manyRead) multiRead(ids []int) *request {
 	var args []any
-	header := &jute.MultiHeader{Type: r.op, Err: -1}
+	header := &jute.MultiHeader{Type: m.op, Err: -1}
 	for _, i := range ids {
-		args = append(args, header, full(s.cfg.Chroot, paths[i]), false)
+		args = append(args, header, full(m.s.cfg.Chroot, m.paths[i]), false)
 	}
-	req := &request{op: jute.OpMultiRead, frame: newFrame(jute.OpMultiRead, args, endOfMulti)}
-	req.decode = func(d *jute.Decoder) error {
+	r := &request{op: jute.OpMultiRead, frame: newFrame(jute.OpMultiRead, args, endOfMulti)}
+	if m.watch != 0 {
+		r.needs = bulkWatches
+		r.calls = func(w *wire) []*call { return m.watched(w, ids, r.frame) }
+	}
+	r.decode = func(d *jute.Decoder) error {
 		var sizes tally
 		for n, i := range ids {
 			var h jute.MultiHeader
-			rest := d.Len()
+			rest, out := d.Len(), &m.out[i]
+			out.Err = nil
 			switch err := d.Get(&h); {
 			case err != nil:
 				return err
@@ -237,33 +293,82 @@ func (s *Session) multiRead(paths []string, ids []int, r reader, seen *sizes) *r
 				return fmt.Errorf("multi-read of %d znodes has %d results", len(ids), n)
 			case h.Type == jute.OpError:
 				if err := codeError(d.Int32()); err != nil {
-					r.failed(i, &Error{Op: jute.OpName(r.op), Path: paths[i], Err: err})
+					out.Result = Result{Err: m.failed(i, err)}
 				}
-			case h.Type != r.op:
+			case h.Type != m.op:
 				return fmt.Errorf("result of type %d", h.Type)
+			case m.op == jute.OpGetChildren:
+				out.names = d.Strings()
 			default:
-				r.decode(i, d)
+				_ = d.Get(&out.Data, &out.Stat)
 			}
 			sizes.count(rest - d.Len())
 		}
-		seen.add(sizes)
-		s.seen.add(sizes)
+		m.seen.add(sizes)
+		m.s.seen.add(sizes)
 		return nil
 	}
-	return req
+	return r
+}
+
+// watched registers the watches of paths that are read over w. It returns the calls:
+// multiRead, and setWatches unless a recursive watch covers all paths.
+func (m *manyRead) watched(w *wire, ids []int, read []byte) []*call {
+	var batch watchBatch
+	book, zxid := m.s.watches, m.s.zxid.Load() // What the server has applied, or the connection has ended.
+	watches := make([]*Watch, len(ids))
+	for n, i := range ids {
+		m.out[i].stop() // of a connection that was lost
+		path, ask := full(m.s.cfg.Chroot, m.paths[i]), false
+		watches[n], ask = book.begin(w, path, m.watch)
+		m.out[i].Watch, m.out[i].Kids = watches[n], m.watch.has(watchChild)
+		if ask {
+			batch.put(m.watch, path)
+		}
+	}
+	calls := []*call{newCall(jute.OpMultiRead, read)}
+	if batch.size() > 0 {
+		calls = append(calls, book.setWatches(zxid, &batch))
+	}
+	calls[len(calls)-1].after = func(code int32) {
+		if code != jute.ErrCodeOK {
+			return
+		}
+		book.mu.Lock()
+		defer book.mu.Unlock()
+		for _, watch := range watches {
+			watch.armed = true
+		}
+		book.settled(w, zxid, watches...)
+	}
+	return calls
 }
 
 // oneByOne reads with a request per znode. An error of a znode goes into its result. An
 // error of the session or of ctx is about the whole call.
-func (s *Session) oneByOne(ctx context.Context, ids []int, r reader, seen *sizes) error {
-	return parallel(ctx, len(ids), manyReads, func(ctx context.Context, i int) error {
-		bytes, err := r.single(ctx, ids[i])
+func (m *manyRead) oneByOne(ctx context.Context, ids []int) error {
+	return parallel(ctx, len(ids), manyReads, func(ctx context.Context, n int) error {
+		i := ids[n]
+		r, bytes := &m.out[i], 0
+		if m.full() {
+			r.Err = ErrNotRead
+			return nil
+		}
+		if m.op == jute.OpGetChildren {
+			r.names, _, r.Err = m.s.Children(ctx, m.paths[i])
+			for _, name := range r.names {
+				bytes += 4 + len(name)
+			}
+		} else {
+			r.Data, r.Stat, r.Watch, r.Err = m.s.get(ctx, m.paths[i], m.watch != 0)
+			bytes = len(r.Data) + jute.StatSize
+		}
 		var t tally
 		t.count(bytes)
-		seen.add(t)
-		s.seen.add(t)
-		if err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
-			return err
+		m.seen.add(t)
+		m.s.seen.add(t)
+		if ctx.Err() != nil || m.s.ctx.Err() != nil {
+			return r.Err
 		}
 		return nil
 	})

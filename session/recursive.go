@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -45,62 +44,31 @@ func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWa
 	if err != nil {
 		return nil, err
 	}
-	for losses := 0; ; losses++ {
-		s.calm(ctx, losses)
-		w, err := s.connection(ctx, false)
-		if err != nil {
-			return nil, r.fail(err)
+	var c *RecursiveWatch
+	r.needs = jute.OpMultiRead
+	r.calls = func(w *wire) []*call {
+		var first bool
+		if c, first = s.watches.cover(s, w, full(s.cfg.Chroot, path)); !first {
+			return nil
 		}
-		if w.able.refuses(jute.OpAddWatch) || w.able.refuses(jute.OpMultiRead) {
-			return nil, r.fail(ErrUnimplemented)
+		zxid := s.zxid.Load() // What the server has applied, or the connection has ended.
+		added, q := c, newCall(r.op, r.frame)
+		q.after = func(code int32) {
+			if code != jute.ErrCodeOK && code != jute.ErrCodeThrottled {
+				w.able.refuse(jute.OpAddWatch)
+			}
+			s.watches.covered(added, zxid, code == jute.ErrCodeOK)
 		}
-		c, first := s.watches.cover(s, w, full(s.cfg.Chroot, path))
-		if !first {
-			return c, nil
-		}
-		switch err = s.addCover(ctx, r, c); {
-		case err == nil:
-			return c, nil
-		case !errors.Is(err, errLost):
-			return nil, err
-		}
+		return []*call{q}
 	}
-}
-
-// addCover sends the request for a cover and waits for its reply.
-func (s *Session) addCover(ctx context.Context, r *request, c *RecursiveWatch) error {
-	zxid := s.zxid.Load() // What the server has applied, or the connection has ended.
-	q := &call{op: r.op, frame: r.frame, done: make(chan struct{})}
-	q.after = func(code int32) {
-		s.watches.mu.Lock()
-		defer s.watches.mu.Unlock()
-		if code != jute.ErrCodeOK {
-			s.watches.uncover(c, zxid)
-			return
-		}
-		s.watches.covered(c, zxid)
+	if _, err = s.exchange(ctx, r); err == nil {
+		return c, nil
 	}
-	if !c.w.send(q) {
-		return errLost
+	c.Release() // also when ctx has ended before the reply
+	if c != nil && c.w.able.refuses(jute.OpAddWatch) {
+		err = fmt.Errorf("%w: %w", ErrUnimplemented, err)
 	}
-	select {
-	case <-q.done:
-	case <-ctx.Done():
-		c.Release()
-		return r.fail(context.Cause(ctx))
-	}
-	if q.err != nil {
-		return q.err
-	}
-	switch q.code {
-	case jute.ErrCodeOK:
-	case jute.ErrCodeThrottled:
-		return r.fail(ErrThrottled)
-	default:
-		c.w.able.refuse(jute.OpAddWatch)
-		return r.fail(fmt.Errorf("%w: code %d", ErrUnimplemented, q.code))
-	}
-	return nil
+	return nil, err
 }
 
 // Live reports whether reads below the path work without their own server watches. It may be
@@ -131,16 +99,13 @@ func (c *RecursiveWatch) Release() {
 	// Hold the lock, so that no other request for a cover of the path comes between.
 	zxid := c.s.zxid.Load()
 	b.uncover(c, zxid)
-	c.w.send(&call{
-		op: jute.OpRemoveWatches, done: make(chan struct{}),
-		frame: newFrame(jute.OpRemoveWatches, c.path, jute.WatcherAny),
-		// The removal also removed all watches that were set at the path before.
-		after: func(int32) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.set(zxid, []string{c.path}, everyKind, c.w.send)
-		},
-	})
+	removal := newCall(jute.OpRemoveWatches, newFrame(jute.OpRemoveWatches, c.path, jute.WatcherAny))
+	removal.after = func(int32) { // it also removed all watches that were set at the path before
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.set(zxid, []string{c.path}, everyKind, c.w.send)
+	}
+	c.w.send(removal)
 }
 
 // WatchChildren is for internal use. It sets server watches on the lists of children of
@@ -156,12 +121,10 @@ func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 		if !w.send(c) {
 			break
 		}
-		select {
-		case <-c.done:
-		case <-ctx.Done():
-			return r.fail(context.Cause(ctx))
+		if err := awaitAll(ctx, c); err != nil {
+			return r.fail(err)
 		}
-		if c.lost() {
+		if c.err != nil {
 			break
 		}
 		if err := codeError(c.code); err != nil {

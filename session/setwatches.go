@@ -131,8 +131,14 @@ func (b *watchBook) cover(s *Session, w *wire, path string) (*RecursiveWatch, bo
 }
 
 // covered notes the server's reply. Before 3.9 the cover has replaced the watch on the
-// list at the path, so covered sets that one again. b.mu is held.
-func (b *watchBook) covered(c *RecursiveWatch, zxid int64) {
+// list at the path, so covered sets that one again.
+func (b *watchBook) covered(c *RecursiveWatch, zxid int64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !ok {
+		b.uncover(c, zxid)
+		return
+	}
 	c.live = slices.Contains(b.covers, c)
 	b.set(zxid, []string{c.path}, watchChild.set(), c.w.send)
 }
