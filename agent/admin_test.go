@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/program"
-
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/zkagent/zkagent/internal/apply"
@@ -203,8 +201,8 @@ func TestExec_StartsSignalsAndRestarts(t *testing.T) {
 	b.tree(map[string]string{"port": "80", "secret": "s1"})
 	c := b.config()
 	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
-	c.Execs = []program.Config{{
-		Name: "sig", OnChange: program.Signal, Signal: "USR1",
+	c.Execs = []ExecConfig{{
+		Name: "sig", OnChange: onChangeSignal, Signal: "USR1",
 		Command: script(`trap "echo signal >> %[1]s" USR1; echo started $(cat %[2]s) >> %[1]s; while :; do sleep 0.1; done`, b.path("sig"), b.path("web.conf")),
 	}, {
 		Name: "env", EnvFrom: map[string]string{"SECRET": "web/secret"}, After: []string{},
@@ -235,11 +233,11 @@ func TestExec_EndOfTheProgramEndsTheAgent(t *testing.T) {
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
-	c.Execs = []program.Config{{Name: "p", Command: script("exit 42")}}
+	c.Execs = []ExecConfig{{Name: "p", Command: script("exit 42")}}
 	a := b.start(c)
 	err := <-a.done
 	a.done <- err
-	e, ok := errors.AsType[*program.ExitError](err)
+	e, ok := errors.AsType[*ExitError](err)
 	if !ok || e.ExitCode() != 42 {
 		t.Errorf("got %v", err)
 	}

@@ -4,8 +4,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/program"
-
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
@@ -51,7 +49,7 @@ type Config struct {
 	Elections  []election.Config // this agent is a candidate
 	Bundles    []apply.Config
 	Hooks      []hook.Config
-	Execs      []program.Config
+	Execs      []ExecConfig
 
 	// Files are the settings files that were read, for the file watcher.
 	Files []string

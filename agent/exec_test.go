@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/program"
-
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
 )
@@ -22,7 +20,7 @@ func TestExec_StartsRestartsAndEndsTheAgent(t *testing.T) {
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
 	c.Bundles = []apply.Config{b.file("web.conf", `port {{ key "web/port" }}`)}
-	c.Execs = []program.Config{{
+	c.Execs = []ExecConfig{{
 		Name: "main", EnvFrom: map[string]string{"PORT": "web/port"}, OnChange: "restart", KillTimeout: time.Minute,
 		Command: script(`echo "$(cat %s) $PORT" >> %s; while ! test -e %s; do sleep 0.05; done; exit 7`, b.path("web.conf"), b.path("log"), b.path("end")),
 	}}
@@ -38,7 +36,7 @@ func TestExec_StartsRestartsAndEndsTheAgent(t *testing.T) {
 	}
 	err := <-a.done
 	a.done <- err
-	if e, ok := errors.AsType[*program.ExitError](err); !ok || e.ExitCode() != 7 {
+	if e, ok := errors.AsType[*ExitError](err); !ok || e.ExitCode() != 7 {
 		t.Errorf("the agent ended with %v, want the program's exit code 7", err)
 	}
 }
@@ -52,8 +50,8 @@ func TestExec_SignalsAndKills(t *testing.T) {
 	c := b.config()
 	c.Bundles = []apply.Config{b.file("web.conf", `port {{ key "web/port" }}`)}
 	log := fmt.Sprintf("echo $(cat %s) >> %s", b.path("web.conf"), b.path("log"))
-	c.Execs = []program.Config{{
-		Name: "main", OnChange: program.Signal, Signal: "USR1", KillTimeout: 100 * time.Millisecond,
+	c.Execs = []ExecConfig{{
+		Name: "main", OnChange: onChangeSignal, Signal: "USR1", KillTimeout: 100 * time.Millisecond,
 		Command: script(`trap '' TERM; trap '%s' USR1; %s; while :; do sleep 0.05; done`, log, log),
 	}}
 	a := b.start(c)
@@ -73,7 +71,7 @@ func TestExec_KillSignalAndEnvironment(t *testing.T) {
 	c := b.config()
 	main := script(`trap 'echo quit >> %s; exit 0' QUIT; echo $MODE >> %s; while :; do sleep 0.05; done`, b.path("log"), b.path("log"))
 	main.Env = command.Env{Set: map[string]string{"MODE": "quiet"}}
-	c.Execs = []program.Config{{Name: "main", KillSignal: "QUIT", KillTimeout: time.Minute, Command: main}}
+	c.Execs = []ExecConfig{{Name: "main", KillSignal: "QUIT", KillTimeout: time.Minute, Command: main}}
 	a := b.start(c)
 	fileIs(t, b.path("log"), "quiet\n")
 	if err := a.stop(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
-	"github.com/zkagent/zkagent/internal/program"
+	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/prom"
 	"github.com/zkagent/zkagent/registry"
 )
@@ -153,7 +153,7 @@ func (m *metrics) condition(c condition.Condition, isOpen bool) {
 	m.conditionsAt.WithLabelValues(c.Code, c.Subject).Set(float64(c.Since.UnixMilli()) / 1000)
 }
 
-func (m *metrics) exec(st *program.Status) {
+func (m *metrics) exec(st *show.ExecStatus) {
 	m.execRunning.WithLabelValues(st.Name).Set(bool01(st.State == "running"))
 	switch st.State {
 	case "running":
@@ -178,7 +178,7 @@ func (m *metrics) retain(previous, cfg *Config) {
 		}
 	}
 	for _, e := range previous.Execs {
-		if !slices.ContainsFunc(cfg.Execs, func(o program.Config) bool { return o.Name == e.Name }) {
+		if !slices.ContainsFunc(cfg.Execs, func(o ExecConfig) bool { return o.Name == e.Name }) {
 			forgetLabel("exec", e.Name, m.execRunning, m.execStarts, m.execExit)
 		}
 	}

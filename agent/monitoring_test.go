@@ -10,14 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zkagent/zkagent/internal/program"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // metricNames are the names of all metrics, whether they have values or not.
@@ -87,8 +86,8 @@ func TestMetrics_Lint(t *testing.T) {
 	m.condition(condition.Condition{Code: "a", Subject: "b"}, true)
 	m.unitErrors.WithLabelValues("group", "a").Inc()
 	m.settings(true, "abc")
-	m.exec(&program.Status{Name: "a", State: "running"})
-	m.exec(&program.Status{Name: "a", State: "exited", Code: 3})
+	m.exec(&show.ExecStatus{Name: "a", State: "running"})
+	m.exec(&show.ExecStatus{Name: "a", State: "exited", Code: 3})
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +103,7 @@ func TestMetrics_Lint(t *testing.T) {
 		t.Errorf("got %d series, want 3", n)
 	}
 	m.condition(condition.Condition{Code: "a", Subject: "b"}, false)
-	m.retain(&Config{Bundles: []apply.Config{{Name: "a"}}, Hooks: []hook.Config{{Name: "a"}}, Execs: []program.Config{{Name: "a"}}}, &Config{})
+	m.retain(&Config{Bundles: []apply.Config{{Name: "a"}}, Hooks: []hook.Config{{Name: "a"}}, Execs: []ExecConfig{{Name: "a"}}}, &Config{})
 	if n := series(t, reg, "zkagent_condition", "zkagent_render_total", "zkagent_hook_total", "zkagent_exec_running"); n != 0 {
 		t.Errorf("%d metrics of what is gone are left", n)
 	}

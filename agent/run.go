@@ -18,7 +18,6 @@ import (
 	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/internal/program"
 	"github.com/zkagent/zkagent/internal/systemd"
 )
 
@@ -250,7 +249,7 @@ func (a *Agent) longestDrain() time.Duration {
 func (a *Agent) longestKill() time.Duration {
 	var d time.Duration
 	for _, c := range a.cfg.Load().Execs {
-		d = max(d, cmp.Or(c.KillTimeout, program.DefaultKillTimeout))
+		d = max(d, cmp.Or(c.KillTimeout, defaultKillTimeout))
 	}
 	return d
 }

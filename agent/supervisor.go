@@ -11,7 +11,6 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/pace"
-	"github.com/zkagent/zkagent/internal/program"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -248,7 +247,7 @@ const (
 	kindGroups   kind[*registry.Groups]    = "groups"
 	kindService  kind[*registry.Registrar] = "service"
 	kindElection kind[*election.Candidate] = "election"
-	kindExec     kind[*program.Program]    = "exec"
+	kindExec     kind[*program]            = "exec"
 )
 
 // unitSpecs makes the units that the settings want.
@@ -285,8 +284,8 @@ func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 		key := x
 		key.Command.Args = nil // It is compared by its text.
 		specs = append(specs, unitSpec{kind: string(kindExec), name: x.Name, key: key, make: func(any) unitParts {
-			p := program.New(x, program.Owner{State: a.programState, Run: a.plainRun, Tell: a.metrics.exec, Ended: a.programEnded, Log: a.log})
-			return unitParts{life: p.Run, value: p}
+			p := &program{a: a, cfg: x}
+			return unitParts{life: p.run, value: p}
 		}})
 	}
 	leftovers := func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return a.left.run(ctx, s) }

@@ -1,44 +1,253 @@
 package agent
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/program"
+	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
-// programState is the snapshot as programs see it.
-func (a *Agent) programState() program.State {
-	snap := a.loop.snapshot.Load()
-	names := make([]string, len(snap.bundles))
-	for i, b := range snap.bundles {
-		names[i] = b.Config.Name
-	}
-	return program.State{
-		View: snap.view, Ready: snap.complete || snap.cached, Bundles: names, Next: snap.next,
-		Applied: func(bundle string) (time.Time, bool) {
-			r := snap.report(bundle)
-			return r.LastChange, r.State == "ok" || !r.LastApply.IsZero() && len(r.Files) > 0
-		},
-	}
+// The program of an exec block.
+//
+// Steps: the program starts when the files and keys that it needs are there for the
+// first time. When they change it is restarted or signalled, as on_change says, after
+// a random delay. When it ends by itself, the agent ends, too.
+//
+// Guaranteed: one process at a time; a restart waits for the end of the former
+// process, by KILL after the grace time; a change during a delay is not lost.
+//
+// Not guaranteed: a restart for each change. Changes that come together are one.
+
+// Values of ExecConfig.OnChange; any other is restart.
+const (
+	onChangeSignal = "signal"
+	onChangeIgnore = "ignore"
+)
+
+const defaultKillTimeout = 30 * time.Second
+
+// ExecConfig is an exec block.
+type ExecConfig struct {
+	Name        string
+	Command     command.Command
+	EnvFrom     map[string]string // variable -> "config/key" reference
+	After       []string          // bundles that must be rendered first; nil: all
+	OnChange    string            // restart, signal or ignore
+	Signal      string            // empty: HUP
+	Splay       time.Duration
+	KillSignal  string // empty: TERM
+	KillTimeout time.Duration
 }
 
-// programEnded ends the agent: it was there for its program.
-func (a *Agent) programEnded(err *program.ExitError) {
-	if err == nil {
-		a.Leave()
+// program is one supervised program.
+type program struct {
+	a      *Agent
+	cfg    ExecConfig
+	status atomic.Pointer[show.ExecStatus] // nil: it does not run yet
+	starts int
+}
+
+// ExitError is how a program ended by itself.
+type ExitError struct {
+	Name string
+	Code int // as a shell reports it: 128 and the signal's number, 127 when it could not be started
+	Err  error
+}
+
+// Error implements error.
+func (e *ExitError) Error() string { return "exec " + e.Name + ": " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// ExitCode is what the agent is to exit with.
+func (e *ExitError) ExitCode() int { return e.Code }
+
+// run supervises until ctx ends or the program ends by itself.
+func (p *program) run(ctx context.Context) {
+	p.report("waiting", 0, 0, nil)
+	for ctx.Err() == nil {
+		mark, env, ok, next := p.inputs()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-next:
+			}
+			continue
+		}
+		res, err := p.once(ctx, mark, env)
+		if ctx.Err() != nil {
+			break
+		}
+		if errors.Is(err, errChanged) {
+			continue
+		}
+		p.a.log.Warn("supervised program ended by itself", "exec", p.cfg.Name, "code", res.Code, "signal", res.Signal, "err", err)
+		p.ended(res, err)
 		return
 	}
+	p.report("stopped", 0, 0, nil)
+}
+
+func (p *program) report(state string, pid, code int, err error) {
+	st := &show.ExecStatus{Name: p.cfg.Name, State: state, PID: pid, Code: code, Since: time.Now(), Starts: p.starts, Restarts: p.cfg.OnChange}
+	if err != nil {
+		st.Error = err.Error()
+	}
+	p.status.Store(st)
+	p.a.metrics.exec(st)
+}
+
+// inputs is what the program depends on: a mark of the state of its files, and its
+// variables. ok is false until everything is there.
+func (p *program) inputs() (mark string, env []string, ok bool, next <-chan struct{}) { //nolint:nonamedreturns // four results need names.
+	now := p.a.loop.snapshot.Load()
+	if !now.complete && !now.cached {
+		return "", nil, false, now.next
+	}
+	var b strings.Builder
+	for _, bundle := range now.bundles {
+		if p.cfg.After != nil && !slices.Contains(p.cfg.After, bundle.Config.Name) {
+			continue
+		}
+		r := bundle.report
+		if r.State != "ok" && (r.LastApply.IsZero() || len(r.Files) == 0) { // They are not in place.
+			return "", nil, false, now.next
+		}
+		fmt.Fprintf(&b, "%s=%d;", bundle.Config.Name, r.LastChange.UnixNano())
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.EnvFrom)) {
+		config, key, _ := strings.Cut(p.cfg.EnvFrom[name], "/")
+		tree, _ := now.view.Tree(config)
+		if tree == nil {
+			return "", nil, false, now.next
+		}
+		value, found := tree.Get(key)
+		if !found {
+			return "", nil, false, now.next
+		}
+		env = append(env, name+"="+string(value.Value))
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(strings.Join(env, "\x00")))
+	fmt.Fprintf(&b, "env=%x", h.Sum64())
+	return b.String(), env, true, now.next
+}
+
+// ended ends the agent: it was there for its program.
+func (p *program) ended(res proc.Result, err error) {
+	if err == nil {
+		p.a.Leave()
+		return
+	}
+	code := res.Code
+	switch {
+	case res.Signal != "":
+		code = 128 + int(signalOf(res.Signal, 0))
+	case code <= 0:
+		code = 127
+	}
 	select {
-	case a.process.failed <- err:
+	case p.a.process.failed <- &ExitError{Name: p.cfg.Name, Code: code, Err: err}:
 	default: // another program was first.
 	}
 }
 
-func (a *Agent) execStatus() []program.Status {
-	list := []program.Status{}
+var errChanged = errors.New("inputs changed")
+
+func (p *program) once(ctx context.Context, mark string, env []string) (proc.Result, error) {
+	args, err := p.cfg.Command.Args(command.Vars{})
+	if err != nil {
+		return proc.Result{}, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var pid atomic.Int64
+	p.starts++
+	c := proc.Command{
+		Args: args, Env: append(p.cfg.Command.Env.List(), env...), Tee: os.Stdout,
+		Stop: signalOf(p.cfg.KillSignal, syscall.SIGTERM), Grace: cmp.Or(p.cfg.KillTimeout, defaultKillTimeout),
+		Started: func(n int) {
+			pid.Store(int64(n))
+			p.report("running", n, 0, nil)
+			p.a.log.Info("supervised program started", "exec", p.cfg.Name, "pid", n)
+		},
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.follow(ctx, cancel, mark, &pid) })
+	res, err := p.a.plainRun(ctx, c)
+	changed := errors.Is(context.Cause(ctx), errChanged)
+	cancel(nil)
+	wg.Wait()
+	if changed {
+		return res, errChanged
+	}
+	p.report("exited", 0, res.Code, err)
+	return res, err
+}
+
+// signalOf is the signal of that name, which the settings have checked.
+func signalOf(name string, otherwise syscall.Signal) syscall.Signal {
+	if sig, err := proc.ParseSignal(name); err == nil {
+		return sig
+	}
+	return otherwise
+}
+
+func (p *program) follow(ctx context.Context, restart context.CancelCauseFunc, mark string, pid *atomic.Int64) {
+	for {
+		now, _, ok, next := p.inputs()
+		if ok && now != mark {
+			mark = now
+			if p.cfg.Splay > 0 && !pace.Sleep(ctx, pace.Jitter(p.cfg.Splay)) {
+				return
+			}
+			switch p.cfg.OnChange {
+			case onChangeIgnore:
+			case onChangeSignal:
+				p.signal(int(pid.Load()))
+			default:
+				restart(errChanged)
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+		}
+	}
+}
+
+func (p *program) signal(pid int) {
+	if pid <= 0 {
+		return
+	}
+	if err := syscall.Kill(pid, signalOf(p.cfg.Signal, syscall.SIGHUP)); err != nil {
+		p.a.log.Warn("cannot signal the supervised program", "exec", p.cfg.Name, "err", err)
+	}
+}
+
+func (a *Agent) execStatus() []show.ExecStatus {
+	list := []show.ExecStatus{}
 	for _, c := range a.cfg.Load().Execs {
 		if p, ok := kindExec.of(a.sup, c.Name); ok {
-			if st := p.Status(); st != nil {
+			if st := p.status.Load(); st != nil {
 				list = append(list, *st)
 			}
 		}

@@ -28,7 +28,6 @@ var allowed = map[string][]string{
 	},
 	"internal/blame":           {"view", "config", "session", "template", "internal/apply", "internal/term"},
 	"internal/renderlog":       {"internal/files", "internal/term", "view"},
-	"internal/program":         {"view", "internal/command", "internal/pace", "internal/proc"},
 	"internal/maintenance":     {"registry", "internal/files"},
 	"internal/condition":       {},
 	"internal/command":         {"internal/proc", "template", "view"},
@@ -61,7 +60,7 @@ var allowed = map[string][]string{
 	"template":                 {"view"},
 	"fleet":                    {"view", "session", "recipe", "config", "election", "internal/mirror", "internal/pace", "internal/trees"},
 	"internal/rolling":         {"session", "recipe", "internal/files", "internal/pace"},
-	"internal/show":            {"view", "config", "registry", "fleet", "internal/condition", "internal/hook", "internal/program", "internal/term"},
+	"internal/show":            {"view", "config", "registry", "fleet", "internal/condition", "internal/hook", "internal/term"},
 	"internal/web": {
 		"internal/rolling", "internal/blame", "internal/pace", "internal/show", "internal/term", "recipe",
 		"view", "session", "config", "registry", "fleet", "internal/condition", "internal/event",
@@ -69,7 +68,7 @@ var allowed = map[string][]string{
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "prom", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/show", "internal/term", "internal/web",
-		"internal/apply", "internal/blame", "internal/maintenance", "internal/program", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
+		"internal/apply", "internal/blame", "internal/maintenance", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "fleet", "registry", "examples/quickstart", "internal/apply", "internal/condition", "internal/memzk", "internal/pace", "internal/proc", "internal/settings", "internal/show", "internal/term", "internal/web", "template",
@@ -81,7 +80,7 @@ var allowed = map[string][]string{
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/files", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {
-		"agent", "view", "session", "config", "internal/trees", "registry", "election", "template", "internal/command", "internal/files", "internal/proc", "internal/program", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "internal/pace", "session/kerberos",
+		"agent", "view", "session", "config", "internal/trees", "registry", "election", "template", "internal/command", "internal/files", "internal/proc", "internal/web", "internal/hook", "internal/dns", "internal/apply", "internal/rolling", "internal/pace", "session/kerberos",
 	},
 }
 

@@ -7,9 +7,9 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/proc"
-	"github.com/zkagent/zkagent/internal/program"
 )
 
 func (s *Settings) resolveExecs(d *decoder) {
@@ -19,7 +19,7 @@ func (s *Settings) resolveExecs(d *decoder) {
 			s.errorAt(b.at, "More than one exec block", "The agent ends with the exit code of its program, so there can be one only; another is at %s. Run further agents for further programs.", place(first))
 		}
 		first = b.at
-		c := program.Config{Name: b.label, Command: s.command(b.expression("command", `is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`), vars{})}
+		c := agent.ExecConfig{Name: b.label, Command: s.command(b.expression("command", `is:"command" doc:"The program: a list of arguments, without a shell. When it ends by itself the agent ends with its exit code."`), vars{})}
 		var own map[string]string
 		c.Command.Env, own = s.env(b)
 		c.EnvFrom = b.textMap("env_from,optional", `is:"map of strings" doc:"Environment variables from keys of config trees: NAME = \"config/key\". They override the variables of env. A variable that can make a program run code, such as PATH or LD_PRELOAD, needs allow_env."`)

@@ -7,7 +7,6 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
-	"github.com/zkagent/zkagent/internal/program"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
 )
@@ -30,8 +29,20 @@ type Status struct {
 	Elections  []ElectionStatus         `json:"elections"`
 	Templates  []TemplateStatus         `json:"templates"`
 	Hooks      []HookStatus             `json:"hooks"`
-	Execs      []program.Status         `json:"execs"`
+	Execs      []ExecStatus             `json:"execs"`
 	Settings   SettingsStatus           `json:"settings"`
+}
+
+// ExecStatus is about a supervised program.
+type ExecStatus struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"` // waiting, running, exited or stopped
+	PID      int       `json:"pid,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Starts   int       `json:"starts"`
+	Code     int       `json:"code"` // of the latest exit
+	Error    string    `json:"error,omitempty"`
+	Restarts string    `json:"on_change"`
 }
 
 // AgentStatus is about the process.

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/program"
-
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/hook"
@@ -165,7 +163,7 @@ func leaky(whole bool) *still {
 				Name: "web", State: "failed", Stage: "check", Error: secret, LastReload: &show.ReloadStatus{Code: 3, Error: secret},
 			}},
 			Hooks: []show.HookStatus{{Name: "h", Command: "backup --password " + secret, Runs: []hook.Run{{Code: 3, State: "failed", Error: secret, Output: secret}}}},
-			Execs: []program.Status{{Name: "p", State: "exited", Code: 3, Error: secret}},
+			Execs: []show.ExecStatus{{Name: "p", State: "exited", Code: 3, Error: secret}},
 		},
 		preview: func(string) ([]FileDiff, error) {
 			return []FileDiff{{Path: "/etc/web.conf", Lines: []string{"+password " + secret}}}, nil
