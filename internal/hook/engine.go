@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ var ErrUnknownName = errors.New("no such name in the settings")
 type Engine struct {
 	Options
 
-	terms       terms
+	terms       sync.Map // the terms that this agent is in, by election
 	seen        zxids
 	history     history
 	set         atomic.Pointer[set]
@@ -72,8 +73,8 @@ type set struct {
 // New returns an engine without hooks.
 func New(o Options) *Engine {
 	e := &Engine{
-		Options: o, terms: terms{in: map[string]*term{}}, seen: zxids{newest: map[string]int64{}},
-		history: history{stateDir: o.StateDir, log: o.Log, hooks: map[string]*files.Store[hookRuns]{}},
+		Options: o, seen: zxids{newest: map[string]int64{}},
+		history: history{stateDir: o.StateDir, log: o.Log, hooks: map[string]*files.Store[[]Run]{}},
 	}
 	e.set.Store(&set{next: make(chan struct{})})
 	return e
@@ -144,7 +145,7 @@ func (e *Engine) RunNow(ctx context.Context, name string) error {
 		}
 		s := scope{run: e.plain}
 		if h.Leader != "" {
-			x := e.terms.get(h.Leader)
+			x := e.leading(h.Leader)
 			if x == nil {
 				return fmt.Errorf("hook %s: this agent does not lead election %s", name, h.Leader)
 			}
@@ -160,7 +161,7 @@ func (e *Engine) RunNow(ctx context.Context, name string) error {
 // Runs returns the last runs of a hook, oldest first.
 func (e *Engine) Runs(name string) []Run {
 	var runs []Run
-	e.history.hook(name).Read(func(k hookRuns) { runs = slices.Clone(k.Runs) })
+	e.history.hook(name).Read(func(kept []Run) { runs = slices.Clone(kept) })
 	return runs
 }
 
@@ -227,4 +228,138 @@ type Config struct {
 	Overlap    string // forbid, allow or replace
 	CatchUp    string // latest, all or skip
 	Idempotent bool
+}
+
+// place runs the hooks of one place, this host or one term of an election, and
+// follows reloads of the settings.
+type place struct {
+	engine   *Engine
+	election string // empty: the hooks of every host
+	scope    scope
+}
+
+type runningHook struct {
+	cfg  Config
+	stop func() // ends it, and waits for its end
+}
+
+// run runs the hooks until ctx ends; none is left when it returns.
+func (p *place) run(ctx context.Context) {
+	running := map[string]runningHook{}
+	defer func() {
+		var wg sync.WaitGroup
+		for _, r := range running {
+			wg.Go(r.stop)
+		}
+		wg.Wait()
+	}()
+	for ctx.Err() == nil {
+		now := p.engine.set.Load()
+		want := map[string]Config{}
+		for _, c := range now.hooks {
+			if c.Leader == p.election && (len(c.OnChange) > 0 || c.Schedule != "" || c.OnElected) { // on_deposed comes after a term
+				want[c.Name] = c
+			}
+		}
+		for name, r := range running {
+			if c, ok := want[name]; ok && same(c, r.cfg) {
+				delete(want, name)
+				continue
+			}
+			r.stop()
+			delete(running, name)
+			if !slices.ContainsFunc(p.engine.set.Load().hooks, func(c Config) bool { return c.Name == name }) {
+				p.engine.Conditions.Close(condition.HookFailed, name)
+				p.engine.Conditions.Close(condition.HookUnknown, name)
+			}
+		}
+		for name, c := range want {
+			running[name] = p.start(ctx, c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-now.next:
+		}
+	}
+}
+
+// same compares two blocks; commands are compared by their text.
+func same(a, b Config) bool {
+	a.Command.Args, b.Command.Args = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+func (p *place) start(ctx context.Context, c Config) runningHook {
+	ctx, cancel := context.WithCancel(ctx)
+	runner := p.runner(c)
+	var wg sync.WaitGroup
+	wg.Go(func() { runner.run(ctx) })
+	return runningHook{c, func() { cancel(); wg.Wait() }}
+}
+
+func (p *place) runner(c Config) *runner {
+	r := &runner{engine: p.engine, cfg: c, scope: p.scope, log: p.engine.Log.With("component", "hook")}
+	var err error
+	r.schedule, err = p.engine.schedule(c)
+	p.engine.Conditions.Set(condition.HookSchedule, c.Name, err)
+	return r
+}
+
+// Run is one run of a hook, or of a reload, as its history keeps it.
+type Run struct {
+	Event  string       `json:"event"`
+	Began  time.Time    `json:"began"`
+	Took   view.Seconds `json:"took_seconds"`
+	State  string       `json:"state"` // started, done or failed
+	Code   int          `json:"code"`
+	Signal string       `json:"signal,omitempty"`
+	Term   int64        `json:"term,omitempty"`
+	Slot   time.Time    `json:"slot,omitzero"`
+	Try    int          `json:"try,omitempty"`
+	Error  string       `json:"error,omitempty"`
+	Output string       `json:"output,omitempty"` // its end
+}
+
+// How much of the past is kept.
+const (
+	runsKept   = 20
+	outputKept = 8 << 10
+)
+
+// history keeps the last runs of each hook, in the state directory when there
+// is one. It is safe for concurrent use.
+type history struct {
+	stateDir string // empty: memory only
+	log      *slog.Logger
+
+	mu    sync.Mutex                     // mu guards hooks.
+	hooks map[string]*files.Store[[]Run] // oldest run first
+}
+
+// hook is where the runs of one hook are kept. Its first use reads what a previous
+// process kept.
+func (h *history) hook(name string) *files.Store[[]Run] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := h.hooks[name]
+	if kept == nil {
+		var err error
+		if kept, err = files.OpenStore[[]Run](h.stateDir, files.StateFile("", "hooks", name), nil); err != nil {
+			h.log.Warn("cannot read the last runs of a hook", "hook", name, "err", err)
+		}
+		h.hooks[name] = kept
+	}
+	return kept
+}
+
+// add appends a run; a state directory that cannot be written costs the
+// history over a restart, nothing else.
+func (h *history) add(name string, r Run) {
+	if len(r.Output) > outputKept {
+		r.Output = r.Output[len(r.Output)-outputKept:]
+	}
+	_ = h.hook(name).Change(func(runs *[]Run) files.Write {
+		*runs = slices.Concat((*runs)[max(len(*runs)+1-runsKept, 0):], []Run{r})
+		return files.WriteSave
+	})
 }

@@ -2,13 +2,17 @@ package hook
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/view"
 )
 
 // States of a ledger entry.
@@ -84,19 +88,6 @@ type ledger interface {
 	ordered() bool
 }
 
-// decodeRecord reads a record; garbage is an error, never an empty record:
-// an empty one would run everything again.
-func decodeRecord(data []byte) (record, error) {
-	if len(data) == 0 {
-		return record{}, nil
-	}
-	var r record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return record{}, errors.New("ledger is not valid JSON")
-	}
-	return r, nil
-}
-
 // localLedger is the ledger of a hook that runs on every host: a file in the
 // state directory, or memory without one.
 type localLedger struct {
@@ -126,3 +117,47 @@ func (l *localLedger) store(_ context.Context, r record) error {
 // ordered: a ZooKeeper that was replaced by an empty one counts its zxids from
 // the start again, and the state directory stays.
 func (*localLedger) ordered() bool { return false }
+
+// contentOf is a digest of the accepted content of a source: what a template can
+// render of it. Two states with the same content are no change, whatever their
+// zxids: a member that registered again, a key that was set to its old value, a
+// tree that was published again. Members that a guard holds are members.
+//
+// Texts are quoted, so that no two lists of values look the same.
+func contentOf(u view.Update) string {
+	d := sha256.New()
+	switch v := u.(type) {
+	case *view.Tree:
+		v.Walk("", func(path string, k view.Key) bool {
+			fmt.Fprintf(d, "%q %d\n%s", path, len(k.Value), k.Value)
+			return true
+		})
+	case *view.Group:
+		digestMembers(d, v)
+	case *view.Groups:
+		for _, g := range v.Groups {
+			fmt.Fprintf(d, "%q\n", g.Name)
+			digestMembers(d, g)
+		}
+	case *view.Leader:
+		fmt.Fprintf(d, "%q %d\n", v.ID, v.Term)
+	}
+	return hex.EncodeToString(d.Sum(nil)[:16])
+}
+
+func digestMembers(d io.Writer, g *view.Group) {
+	for i := range g.Members {
+		m := &g.Members[i]
+		texts := []string{m.ID, m.Node, m.Name, m.Host, m.Status}
+		for i := range texts {
+			if texts[i] == m.Znode {
+				texts[i] = "" // it would be another name after the next registration.
+			}
+		}
+		fmt.Fprintf(d, "%q %d %d %q %q", texts, m.Port, m.Weight, m.Labels, m.RawLabels)
+		for _, name := range slices.Sorted(maps.Keys(m.Ports)) {
+			fmt.Fprintf(d, " %q %d", name, m.Ports[name])
+		}
+		fmt.Fprintln(d)
+	}
+}

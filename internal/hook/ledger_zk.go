@@ -32,7 +32,11 @@ func (l *zkLedger) load(ctx context.Context) (record, error) {
 		return record{}, fmt.Errorf("read ledger: %w", err)
 	}
 	l.version = stat.Version
-	return decodeRecord(data)
+	var r record
+	if len(data) > 0 && json.Unmarshal(data, &r) != nil { // As an empty record it would run everything again.
+		return record{}, errors.New("ledger is not valid JSON")
+	}
+	return r, nil
 }
 
 func (l *zkLedger) store(ctx context.Context, r record) error {

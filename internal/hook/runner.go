@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
@@ -308,7 +310,7 @@ func (r *runner) makeGood(ctx context.Context) error {
 // ledgered runs the hook between two writes of the ledger: started before,
 // done or failed after.
 func (r *runner) ledgered(ctx context.Context, ev command.Trigger, slot time.Time, put func(*record, entry)) error {
-	e := entry{State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
+	e := entry{State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: uuid.NewString()}
 	if !slot.IsZero() {
 		e.Slot = slot.UTC()
 	}

@@ -161,13 +161,9 @@ const maxMissed = 1000
 func (s Schedule) missed(last, now time.Time) []time.Time {
 	var slots []time.Time
 	for t := s.Next(last); !t.IsZero() && !t.After(now); t = s.Next(t) {
-		slots = append(slots, t)
-		if len(slots) > 2*maxMissed {
-			slots = append(slots[:0], slots[len(slots)-maxMissed:]...)
+		if slots = append(slots, t); len(slots) > maxMissed {
+			slots = slots[1:]
 		}
-	}
-	if len(slots) > maxMissed {
-		slots = slots[len(slots)-maxMissed:]
 	}
 	return slots
 }
@@ -179,8 +175,6 @@ const clockStep = 30 * time.Second
 // fresh is how late a slot may be and still count as in time for
 // catch_up = "skip".
 const fresh = time.Minute
-
-func newRunID() string { return uuid.NewString() }
 
 // baseline makes the first leader ever (or the first run on this host) begin
 // the schedule now. It is written, so that a slot which comes due while
@@ -280,7 +274,7 @@ func (r *runner) slot(ctx context.Context, slot time.Time) error {
 	}
 	// Runs that overlap share one entry; the end is written by finishSlot
 	// when it is still the latest slot's.
-	e := entry{Slot: slot.UTC(), State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: newRunID()}
+	e := entry{Slot: slot.UTC(), State: stateStarted, Term: r.scope.term, Time: time.Now().UTC(), Run: uuid.NewString()}
 	if err := r.write(ctx, e, putSlot); err != nil {
 		return err
 	}

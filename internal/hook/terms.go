@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/command"
@@ -26,42 +27,15 @@ type term struct {
 	election election.Term
 }
 
-// terms are the terms that this agent is in, by election. It is safe for
-// concurrent use.
-type terms struct {
-	mu sync.Mutex // mu guards in.
-	in map[string]*term
-}
-
-func (t *terms) set(name string, x *term) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if x == nil {
-		delete(t.in, name)
-		return
-	}
-	t.in[name] = x
-}
-
-// get returns the term in which this agent leads the election now: nil when
+// leading returns the term in which this agent leads the election now: nil when
 // it does not, or when its lease cannot be trusted.
-func (t *terms) get(name string) *term {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	x := t.in[name]
-	if x == nil || x.ctx.Err() != nil || !x.election.Session.Held() {
+func (e *Engine) leading(name string) *term {
+	v, _ := e.terms.Load(name)
+	x, ok := v.(*term)
+	if !ok || x.ctx.Err() != nil || !x.election.Session.Held() {
 		return nil
 	}
 	return x
-}
-
-// end ends all terms of this process, without resigning.
-func (t *terms) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, x := range t.in {
-		x.cancel()
-	}
 }
 
 // Lead is called by a candidate for the length of each term. It runs the
@@ -78,7 +52,7 @@ func (e *Engine) Lead(parent context.Context, name, path string, t election.Term
 	e.Events.Add(event.Event{Kind: "elected", Subject: name, Text: fmt.Sprintf("term %d", t.ID)})
 	e.Log.Info("elected", "election", name, "term", t.ID)
 	x := &term{ctx: ctx, cancel: cancel, path: path, election: t}
-	e.terms.set(name, x)
+	e.terms.Store(name, x)
 	e.Elected(ctx)
 	p := &place{engine: e, election: name, scope: scope{
 		term:      t.ID,
@@ -86,7 +60,7 @@ func (e *Engine) Lead(parent context.Context, name, path string, t election.Term
 		run:       func(ctx context.Context, c proc.Command) (proc.Result, error) { return e.runInTerm(ctx, x, c) },
 	}}
 	p.run(ctx)
-	e.terms.set(name, nil)
+	e.terms.Delete(name)
 	e.Log.Info("deposed", "election", name, "term", t.ID, "err", context.Cause(ctx))
 	e.Events.Add(event.Event{Kind: "deposed", Subject: name, Text: fmt.Sprintf("term %d", t.ID)})
 	e.deposed(ctx, name, t.ID)
@@ -99,7 +73,7 @@ func (x *term) ledger(hook string) *zkLedger {
 
 // Term is the term in which this agent leads the election; 0: it does not.
 func (e *Engine) Term(election string) int64 {
-	if x := e.terms.get(election); x != nil {
+	if x := e.leading(election); x != nil {
 		return x.election.ID
 	}
 	return 0
@@ -111,7 +85,7 @@ func (e *Engine) RunLeading(ctx context.Context, election string, term int64, c 
 	if election == "" {
 		return e.plain(ctx, c)
 	}
-	x := e.terms.get(election)
+	x := e.leading(election)
 	if x == nil || x.election.ID != term {
 		return proc.Result{Code: -1}, command.ErrNotLeading
 	}
@@ -162,7 +136,10 @@ func (e *Engine) Wait() { e.deposing.Wait() }
 // HandOver ends the terms of this process without resigning, and waits for their
 // guarded commands: what they do may not go on when the next process acts.
 func (e *Engine) HandOver(ctx context.Context) {
-	e.terms.end()
+	e.terms.Range(func(_, x any) bool {
+		x.(*term).cancel() //nolint:forcetypeassert // Lead stores nothing else.
+		return true
+	})
 	if err := e.awaitGuards(ctx, nil); err != nil {
 		e.Log.Warn("leader-only commands may still run", "err", err)
 	}
@@ -216,4 +193,68 @@ func (e *Engine) guardLock() string {
 		return ""
 	}
 	return filepath.Join(e.StateDir, "guards.lock")
+}
+
+// BeginReload opens the ledger of a leader-only reload: a change that was put in
+// place without a leader is reloaded by the next leader, and one that a previous
+// leader has reloaded is not reloaded again. done: there is nothing to do.
+// Else finish records the end of the reload.
+func (e *Engine) BeginReload(ctx context.Context, req command.LeaderReload) (done bool, finish func(error), err error) { //nolint:nonamedreturns // three results need names.
+	x := e.leading(req.Election)
+	if x == nil || x.election.ID != req.Term {
+		return false, nil, command.ErrNotLeading
+	}
+	l := x.ledger("reload." + req.Bundle)
+	rec, err := l.load(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	if e.reloaded(rec, req) {
+		return true, nil, nil
+	}
+	put := func(ctx context.Context, state, run string) error {
+		next := rec.clone()
+		for s, z := range req.Zxids {
+			next.Changes[s] = entry{Zxid: z, Digest: req.Digest, State: state, Term: x.election.ID, Time: time.Now().UTC(), Run: run}
+		}
+		return l.store(ctx, next)
+	}
+	run := uuid.NewString()
+	if err := put(ctx, stateStarted, run); err != nil {
+		return false, nil, err
+	}
+	finish = func(err error) {
+		state := endOf(ctx, err)
+		if state == "" {
+			return // the ledger still says that it was started.
+		}
+		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerGrace)
+		defer cancel()
+		if err := put(final, state, run); err != nil {
+			e.Log.Warn("cannot record the end of a reload", "template", req.Bundle, "err", err)
+		}
+	}
+	return false, finish, nil
+}
+
+// reloaded reports whether a leader has reloaded these files, or newer ones. After
+// a repair a program may have read something else meanwhile. A
+// reload without a known end is not counted: to reload once more does no harm.
+func (e *Engine) reloaded(rec record, req command.LeaderReload) bool {
+	for s, z := range req.Zxids {
+		known, was := rec.Changes[s]
+		if !was {
+			return false
+		}
+		switch known.compare(z, req.Digest, e.seen.of(s), true) {
+		case behind: // the next view brings what the ledger is about.
+		case changed:
+			return false
+		case current:
+			if known.State != stateDone || req.Repair {
+				return false
+			}
+		}
+	}
+	return true
 }
