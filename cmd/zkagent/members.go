@@ -117,8 +117,7 @@ func groupFollowers(conf *agent.Config, args []string, format string) ([]followe
 	}
 	for _, v := range conf.GroupSets {
 		if len(args) == 0 || v.Name == args[0] {
-			v.Guard.Off = true
-			c.GroupSets = append(c.GroupSets, v)
+			c.GroupSets = append(c.GroupSets, raw(v, format))
 		}
 	}
 	if len(args) == 1 && len(c.Groups)+len(c.GroupSets) == 0 {

@@ -53,20 +53,24 @@ func Plan(slots, members []Slot) ([]Slot, []Slot) {
 		s.Name = next[i].Name
 		taken[i], next[i] = true, s
 	}
-	var fresh, left []Slot
+	// A member that takes no requests, because it is down or flaps, holds no slot that another
+	// one could use. One that takes requests comes before one that drains at its address.
+	members = slices.Clone(members)
+	slices.SortStableFunc(members, func(a, b Slot) int { return rank(a.State) - rank(b.State) })
+	var rest, left []Slot
 	for _, s := range members {
 		i := slices.IndexFunc(next, func(e Slot) bool { return e.Addr == s.Addr })
-		if i < 0 || taken[i] {
-			fresh = append(fresh, s)
+		if i < 0 || taken[i] || s.State == Maint {
+			rest = append(rest, s)
 			continue
 		}
 		give(i, s)
 	}
-	// Slots in maintenance come first: nothing runs on them. A member that is in
-	// maintenance itself needs no slot that others could use.
-	slices.SortStableFunc(fresh, func(a, b Slot) int { return rank(a.State) - rank(b.State) })
-	for _, s := range fresh {
-		i := free(next, taken)
+	for _, s := range rest {
+		i := slices.IndexFunc(next, func(e Slot) bool { return e.Addr == s.Addr })
+		if i < 0 || taken[i] {
+			i = free(next, taken, rest)
+		}
 		if i < 0 {
 			left = append(left, s)
 			continue
@@ -83,19 +87,25 @@ func Plan(slots, members []Slot) ([]Slot, []Slot) {
 
 func rank(s State) int { return slices.Index([]State{Ready, Drain, Maint}, s) }
 
-// free finds an unused slot, preferably one in maintenance.
-func free(slots []Slot, taken []bool) int {
-	used := -1
+// free finds an unused slot: best one in maintenance that has no member's address, then one
+// in maintenance, because nothing runs on them.
+func free(slots []Slot, taken []bool, members []Slot) int {
+	best, worst := -1, 3
 	for i, s := range slots {
+		cost := 0
 		switch {
 		case taken[i]:
-		case s.State == Maint:
-			return i
-		case used < 0:
-			used = i
+			continue
+		case s.State != Maint:
+			cost = 2
+		case slices.ContainsFunc(members, func(m Slot) bool { return m.Addr == s.Addr }):
+			cost = 1
+		}
+		if cost < worst {
+			best, worst = i, cost
 		}
 	}
-	return used
+	return best
 }
 
 // commands are what makes a slot another. A slot that takes traffic stops

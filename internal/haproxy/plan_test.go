@@ -22,7 +22,8 @@ func empty(n int) []Slot {
 }
 
 // Random joins, leaves and changes: every member that fits has one slot, keeps
-// it while it stays, and every other slot is in maintenance. The commands, run
+// it while it stays, and every other slot is in maintenance. No member that takes requests is
+// left out for one that does not. The commands, run
 // one after the other, lead there, and no slot is ready with an address that is
 // not its member's.
 func TestPlan_Seeds(t *testing.T) {
@@ -78,8 +79,13 @@ func checkPlan(t *testing.T, seed uint64, step int, slots, next, servers, left [
 		if !ok && !slices.Contains(left, s) {
 			t.Fatalf("seed %d step %d: %+v has no slot", seed, step, s)
 		}
-		if was := slices.IndexFunc(slots, func(e Slot) bool { return e.Addr == s.Addr && e.State != Maint }); was >= 0 && was != i {
+		if was := slices.IndexFunc(slots, func(e Slot) bool { return e.Addr == s.Addr && e.State != Maint }); was >= 0 && was != i && s.State != Maint {
 			t.Fatalf("seed %d step %d: %s moved from %d to %d", seed, step, s.Addr, was, i)
+		}
+	}
+	for _, s := range left {
+		if i := slices.IndexFunc(servers, func(e Slot) bool { return e.State == Maint }); s.State == Ready && i >= 0 && !slices.Contains(left, servers[i]) {
+			t.Fatalf("seed %d step %d: %+v is left out, and %+v has a slot", seed, step, s, servers[i])
 		}
 	}
 	if len(left) > 0 && len(servers) <= len(slots) {
