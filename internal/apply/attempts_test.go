@@ -84,6 +84,9 @@ func TestLives_KilledAfterTheReload(t *testing.T) {
 	}
 	b.bad(x, stageReload, "ended 3 times")
 	b.is("web", "1")
+	if err := b.Try(t.Context(), x.Bundle, b.view); !errors.Is(err, errAttempts) {
+		t.Errorf("a vote on what no apply takes: %v", err)
+	}
 	b.keys(map[string]string{"v": "3"})
 	b.good(x)
 	b.is("web", "3")

@@ -33,13 +33,7 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 	case atPreview:
 		preview = t.preview()
 	}
-	list := t.stagedVars(dir)
-	for i := range list {
-		if at != atStaged {
-			list[i].Staged = list[i].Destination
-		}
-	}
-	return t.checkEach(ctx, list, preview)
+	return t.checkEach(ctx, t.stagedVars(dir), preview)
 }
 
 // checkEach runs the check for each of the variables, in a preview unless that is nil.
@@ -100,19 +94,29 @@ func (t *applying) stagedDir() (string, error) {
 	return dir, nil
 }
 
-// stagedVars are the variables of a check: for each element once, with its
-// first staged file.
+// stagedVars are the variables of a check: once for each element with files that change.
+// Where all files of the bundle are staged in dir, they name its first staged file, else
+// its first file at its destination.
 func (t *applying) stagedVars(dir string) []command.Vars {
 	var list []command.Vars
 	seen, staged := map[string]bool{}, t.tx.Files()
+	add := func(o *output, vars command.Vars) {
+		if !seen[o.eachKey()] {
+			seen[o.eachKey()] = true
+			list = append(list, vars)
+		}
+	}
 	for i, o := range t.staged {
-		if seen[o.eachKey()] {
+		if dir == "" {
+			add(o, t.job.Bundle.vars(o.each))
 			continue
 		}
-		seen[o.eachKey()] = true
-		list = append(list, command.Vars{Staged: staged[i].Path(dir), StagedDir: dir, Destination: o.Destination, Each: o.each})
+		add(o, command.Vars{Staged: staged[i].Path(dir), StagedDir: dir, Destination: o.Destination, Each: o.each})
 	}
-	if len(list) == 0 { // Files go, or are in directories that do not exist yet.
+	for _, f := range t.later {
+		add(f.output, t.job.Bundle.vars(f.each))
+	}
+	if len(list) == 0 { // Files go.
 		var first *template.Each
 		if elements, err := t.job.elements(); err == nil && len(elements) > 0 {
 			first = elements[0]
@@ -181,8 +185,8 @@ func (t *applying) touched() (list []*template.Each, removed bool, err error) { 
 // it was not run.
 
 // ErrCheckNotRun says that a bundle is as it should be, as far as that is known without its
-// check, which cannot run before the swap on this host.
-var ErrCheckNotRun = errors.New("the check was not run: it needs the new files in place")
+// check, which has no file to look at, or cannot run before the swap on this host.
+var ErrCheckNotRun = errors.New("the check was not run")
 
 // PreviewOf says how this host makes previews for a check, in words; the error is why it
 // makes none. A check that wants no preview has no words and no error.

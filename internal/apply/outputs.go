@@ -25,9 +25,9 @@ type Output struct {
 	Gone        bool // an apply removes the file; it has no Config and no Data
 }
 
-// Try renders and checks a bundle for a vote, and leaves no trace. A group that is
-// empty keeps its files: that is no failure. [ErrCheckNotRun] says that all is well but
-// for a check that cannot run before the swap.
+// Try renders and checks a bundle for a vote, and leaves no trace. [ErrCheckNotRun] says
+// that all is well but for a check that has not run: it cannot run before the swap, or an
+// empty group keeps the files as they are.
 func (e *Engine) Try(ctx context.Context, b *Bundle, v view.View) error {
 	_, err := e.Plan(ctx, b, v)
 	return err
@@ -40,7 +40,11 @@ func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Output, er
 	}
 	t := e.fresh(b, v)
 	if err := t.render(ctx); err != nil {
-		if errors.Is(err, template.ErrEmptyGroup) {
+		switch {
+		case !errors.Is(err, template.ErrEmptyGroup):
+		case t.checkAt() != "": // It has not seen the file that comes when the group has members.
+			err = fmt.Errorf("%w: %w", ErrCheckNotRun, err)
+		default:
 			return nil, nil
 		}
 		return nil, err
@@ -54,8 +58,11 @@ func (e *Engine) Plan(ctx context.Context, b *Bundle, v view.View) ([]Output, er
 	var changes []Output
 	if err == nil && (t.tx.Changed() || len(t.later) > 0) {
 		changes = t.changes()
-		if err = t.check(ctx, false); t.withoutPreview(err) || err == nil && t.at == atSwapped {
-			err = ErrCheckNotRun
+		t.job.key = b.reloadKey() // It belongs to the content.
+		if t.attempts.refused(t.name, t.content) {
+			err = errAttempts // as an apply of it
+		} else if err = t.check(ctx, false); t.withoutPreview(err) || err == nil && t.at == atSwapped {
+			err = fmt.Errorf("%w: it needs the new files in place", ErrCheckNotRun)
 		}
 	}
 	err = errors.Join(err, t.tx.Discard())
