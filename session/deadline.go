@@ -22,25 +22,13 @@ func pingLimit(timeout time.Duration) time.Duration {
 	return max(timeout/6, minPingWait)
 }
 
-func (s *Session) writeLimit() time.Duration { return max(s.Timeout()/3, minHandshake) }
-
-// pingWritten starts the time limit for the server's answer. Only replies stop it. A
-// server that sends events but does not receive our requests makes a connection look
-// alive while the session expires. w.mu is held.
-func (w *wire) pingWritten(now, stamp time.Time) {
-	if w.pingAt.IsZero() {
-		w.pingAt = stamp
-	}
-	_ = w.conn.SetReadDeadline(now.Add(pingLimit(w.s.Timeout())))
-}
-
 // pong handles the answer to a ping.
 func (w *wire) pong() {
 	w.mu.Lock()
 	at := w.pingAt
 	w.pingAt = time.Time{}
 	if w.phase == phaseOpen {
-		_ = w.conn.SetReadDeadline(time.Now().Add(w.idleLimit()))
+		_ = w.conn.SetReadDeadline(time.Now().Add(idleLimit(w.s.Timeout())))
 	}
 	w.mu.Unlock()
 	if !at.IsZero() {
@@ -49,10 +37,7 @@ func (w *wire) pong() {
 	}
 }
 
-func (w *wire) idleLimit() time.Duration {
-	t := w.s.Timeout()
-	return t/3 + pingLimit(t)
-}
+func idleLimit(timeout time.Duration) time.Duration { return timeout/3 + pingLimit(timeout) }
 
 // patience prolongs the wait for a ping's answer, because replies are arriving and the
 // answer comes after them.

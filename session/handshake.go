@@ -11,9 +11,11 @@ import (
 
 // connectRequest asks for this session, or for a new one when it has none yet.
 func (s *Session) connectRequest() jute.ConnectRequest {
-	readOnly := s.hosts.mayReadOnly()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A read-only server will do for a session that was made for one, or if the session is
+	// new and all servers were tried.
+	readOnly := s.cfg.ReadOnly && s.id == 0 && (s.reader.Load() || s.hosts.failed > len(s.hosts.servers))
 	return jute.ConnectRequest{
 		LastZxidSeen: s.zxid.Load(),
 		Timeout:      int32(s.cfg.Timeout / time.Millisecond),
@@ -58,8 +60,10 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 		_, _ = w.conn.Write(frame)
 		return nil, w.s.leaveReader(w.server)
 	}
-	if err := w.prove(); err != nil {
-		return nil, w.s.unproven(w.server, err)
+	if m := w.s.cfg.SASL; m != nil {
+		if err := w.prove(m); err != nil {
+			return nil, w.s.unproven(w.server, err)
+		}
 	}
 	if w.readOnly.Store(readOnly); !w.s.attach(w, r) {
 		return nil, nil
@@ -93,6 +97,7 @@ func refusedReadOnly(frame []byte) bool {
 // refuses the identity: another try needs another credential. An existing session tries
 // again, because it may own znodes.
 func (s *Session) unproven(server string, err error) error {
+	err = fmt.Errorf("SASL %s: %w", s.cfg.SASL.Name(), err)
 	s.log.Error("authentication failed", "server", server, "err", err)
 	if errors.Is(err, ErrAuthFailed) && s.ID() == 0 {
 		s.end(Closed, fmt.Errorf("%w: %s: %w", ErrClosed, server, err))
@@ -122,7 +127,7 @@ func (w *wire) open(timeout time.Duration) bool {
 	}
 	w.phase, w.answered = phaseOpen, true
 	_ = w.conn.SetDeadline(time.Time{})
-	_ = w.conn.SetReadDeadline(time.Now().Add(timeout/3 + pingLimit(timeout)))
+	_ = w.conn.SetReadDeadline(time.Now().Add(idleLimit(timeout)))
 	return true
 }
 

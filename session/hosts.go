@@ -9,13 +9,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // Back-off between rounds in which every server refused.
@@ -39,12 +39,15 @@ type hosts struct {
 	ctx     context.Context // ends when the session dials no more
 	cancel  context.CancelFunc
 	writers sync.WaitGroup
-	settled chan struct{} // closed when the library waits in a detached wire
 
-	settleOnce sync.Once
+	// The library has done its handshake with a detached wire and reads from it. From then
+	// on it handles a close request at once. Between connections it may miss the request,
+	// and then it waits for a second.
+	settled context.Context
+	settle  context.CancelFunc
 
-	mu      sync.Mutex // guards what follows
-	servers []string   // in an order of our own
+	// Guarded by Session.mu.
+	servers []string // in an order of our own
 	next    int
 	again   string          // the server to try first
 	tries   int             // attempts since the last handshake that succeeded
@@ -60,7 +63,7 @@ type hosts struct {
 
 func newHosts(s *Session) *hosts {
 	h := &hosts{s: s, servers: serverOrder(&s.cfg), hung: make(map[string]bool), bare: make(map[string]bool), turns: make(map[string]int), first: rand.N(1 << 16)} //nolint:gosec // spreads load, no secret
-	h.settled = make(chan struct{})
+	h.settled, h.settle = context.WithCancel(context.Background())
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -72,15 +75,15 @@ func (h *hosts) Connected()          {}
 
 // Len returns the number of servers.
 func (h *hosts) Len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
 	return len(h.servers)
 }
 
 // Next returns the server to try. The second result would make the library sleep.
 func (h *hosts) Next() (string, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
 	if server := h.again; server != "" {
 		h.again = ""
 		return server, false
@@ -90,60 +93,6 @@ func (h *hosts) Next() (string, bool) {
 	return server, false
 }
 
-// prefer makes server the next one to try.
-func (h *hosts) prefer(server string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.again = server
-}
-
-// settle notes that the library has done its handshake with a detached wire and reads
-// from it. From then on the library handles a close request at once. Between
-// connections it may miss the request, and then it waits for a second.
-func (h *hosts) settle() { h.settleOnce.Do(func() { close(h.settled) }) }
-
-// firstTry reports whether the current attempt is the first since the last success.
-func (h *hosts) firstTry() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.tries == 1
-}
-
-// connected notes a successful handshake. It does not end the back-off: only a useful
-// connection does, see served.
-func (h *hosts) connected() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.tries, h.silent = 0, 0
-	clear(h.hung)
-}
-
-// served notes the end of a useful connection.
-func (h *hosts) served() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.failed, h.idle, h.rest = 0, 0, false
-}
-
-// useless notes the end of a connection that answered no request, or that a request
-// ended.
-func (h *hosts) useless() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.idle++
-	h.rest = true
-}
-
-func (h *hosts) refused(w *wire, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.hung[w.server] = hungUp(err)
-	h.turns[w.server]++
-	if h.s.id == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // the caller holds s.mu
-		h.silent++
-	}
-}
-
 // patience returns the time for a handshake, and the longest pause before it. Servers
 // that accept connections and do not answer are overloaded with new sessions, for
 // example of a fleet whose sessions expired together. A host that gives up and tries
@@ -151,8 +100,8 @@ func (h *hosts) refused(w *wire, err error) {
 // So both times grow for a new session, from the second silent server on (a single one
 // may hang). An existing session has no time to lose, and costs the leader nothing.
 func (h *hosts) patience() (limit, pause time.Duration) { //nolint:nonamedreturns // two times need names
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
 	limit = handshakeLimit(h.s.Timeout())
 	if h.silent < 2 {
 		return limit, 0
@@ -175,7 +124,12 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 		return newWire(h.s, nil, server), nil //nolint:nilerr // the session has ended: the library gets a dead connection
 	}
 	var conn net.Conn
-	err := h.prepare(server)
+	var err error
+	if m := h.s.cfg.SASL; m != nil {
+		if err = m.Prepare(hostName(server)); err != nil {
+			err = h.s.unproven(server, err)
+		}
+	}
 	if err == nil {
 		limit, _ := h.patience()
 		conn, err = h.open(h.ctx, server, limit)
@@ -187,11 +141,20 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 		return newWire(h.s, nil, server), nil
 	}
 	if err != nil {
-		h.s.dialFailed(server, err)
+		h.s.mu.Lock()
+		h.s.lastErr = err
+		delete(h.hung, server)
+		h.s.mu.Unlock()
+		h.noTLS(server, err)
+		h.s.log.Debug("cannot reach a server", "server", server, "err", err)
 		return nil, err
 	}
 	w := newWire(h.s, conn, server)
-	if !h.s.dialing(w) {
+	h.s.mu.Lock()
+	h.s.dialed = w // it must end with the session
+	ended := h.s.endCause != nil
+	h.s.mu.Unlock()
+	if ended {
 		w.detach()
 		return w, nil
 	}
@@ -205,7 +168,7 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 // pause waits before an attempt, if there is a reason.
 func (h *hosts) pause() error {
 	_, overload := h.patience()
-	h.mu.Lock()
+	h.s.mu.Lock()
 	round := 0
 	if h.failed%len(h.servers) == 0 {
 		round = h.failed / len(h.servers)
@@ -216,7 +179,7 @@ func (h *hosts) pause() error {
 	h.failed++
 	h.tries++
 	h.rest = false
-	h.mu.Unlock()
+	h.s.mu.Unlock()
 	if round == 0 && overload == 0 {
 		return h.ctx.Err()
 	}
@@ -227,14 +190,8 @@ func (h *hosts) pause() error {
 		h.s.expire("a server takes new sessions but refuses this one")
 		return errEnded
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-h.ctx.Done():
-		return h.ctx.Err()
-	}
+	pace.Sleep(h.ctx, d)
+	return h.ctx.Err()
 }
 
 // open connects to a server within limit. The connection keeps that deadline, so the
@@ -273,24 +230,20 @@ func (h *hosts) connect(ctx context.Context, server string) (net.Conn, error) {
 	err = errors.New("the name has no address")
 	for range addrs {
 		var conn net.Conn
-		addr := addrs[h.turn(server)%len(addrs)]
+		h.s.mu.Lock()
+		addr := addrs[(h.first+h.turns[server])%len(addrs)]
+		h.s.mu.Unlock()
 		if conn, err = h.s.cfg.Dial(ctx, "tcp", net.JoinHostPort(addr, port)); err == nil {
 			return conn, nil
 		}
-		h.mu.Lock()
+		h.s.mu.Lock()
 		h.turns[server]++
-		h.mu.Unlock()
+		h.s.mu.Unlock()
 		if ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, err
-}
-
-func (h *hosts) turn(server string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.first + h.turns[server]
 }
 
 // secure makes conn a TLS connection. It reads the settings at every dial, and checks
@@ -330,11 +283,11 @@ func refusedTLS(err error) error {
 // noTLS notes whether TLS with a server failed. A new session ends when it failed with all
 // servers: another try needs another certificate.
 func (h *hosts) noTLS(server string, err error) {
-	h.mu.Lock()
+	h.s.mu.Lock()
 	h.bare[server] = errors.Is(err, ErrTLS)
-	all := !slices.ContainsFunc(h.servers, func(server string) bool { return !h.bare[server] })
-	h.mu.Unlock()
-	if all && h.s.ID() == 0 {
+	none := h.s.id == 0 && !slices.ContainsFunc(h.servers, func(server string) bool { return !h.bare[server] })
+	h.s.mu.Unlock()
+	if none {
 		h.s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, err))
 	}
 }
@@ -372,9 +325,9 @@ func (h *hosts) gone() bool {
 	if h.s.ID() == 0 || time.Since(last) < timeout*3/2+max(timeout/2, 2*time.Second) {
 		return false
 	}
-	h.mu.Lock()
+	h.s.mu.Lock()
 	hung := slices.DeleteFunc(slices.Clone(h.servers), func(server string) bool { return !h.hung[server] })
-	h.mu.Unlock()
+	h.s.mu.Unlock()
 	return slices.ContainsFunc(hung, h.welcomes)
 }
 
@@ -401,23 +354,4 @@ func (h *hosts) welcomes(server string) bool {
 	frame[7] = 1 // any xid
 	_, _ = conn.Write(frame)
 	return true
-}
-
-// dialing notes that w must end with the session.
-func (s *Session) dialing(w *wire) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dialed = w
-	return s.endCause == nil
-}
-
-func (s *Session) dialFailed(server string, err error) {
-	s.mu.Lock()
-	s.lastErr = err
-	s.mu.Unlock()
-	s.hosts.mu.Lock()
-	delete(s.hosts.hung, server)
-	s.hosts.mu.Unlock()
-	s.hosts.noTLS(server, err)
-	s.log.Debug("cannot reach a server", "server", server, "err", err)
 }

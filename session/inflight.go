@@ -92,10 +92,6 @@ type inFlight struct {
 	tokens chan struct{}
 }
 
-func newInFlight() inFlight {
-	return inFlight{turn: make(chan struct{}, 1), tokens: make(chan struct{}, manyTokens)}
-}
-
 // take waits for room for as many bytes as want returns. It asks again when another
 // request has ended, because more is known then. The returned function frees the room.
 func (f inFlight) take(ctx context.Context, want func() int64) (func(), error) {

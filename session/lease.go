@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,51 +113,26 @@ func (s *Session) Held() bool {
 // function releases its resources.
 func (s *Session) WithLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	g := &leaseGuard{s: s, cancel: cancel}
-	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
-	g.check()
-	return ctx, func() {
-		stop()
-		g.stop()
-		cancel(context.Canceled)
+	out := func() bool {
+		switch {
+		case s.ctx.Err() != nil:
+			cancel(context.Cause(s.ctx))
+		case time.Now().Before(s.Lease()):
+			return false
+		default:
+			cancel(fmt.Errorf("%w: nothing heard from a server for 2/3 of the session timeout", ErrSuspended))
+		}
+		return true
 	}
-}
-
-// leaseGuard cancels when the lease has run out. Its timer is set to the last known end
-// of the lease, so answers cost nothing. The timer runs for at most a second, because
-// timers stop while the machine sleeps.
-type leaseGuard struct {
-	s      *Session
-	cancel context.CancelCauseFunc
-
-	mu    sync.Mutex // guards what follows
-	timer *time.Timer
-	done  bool
-}
-
-func (g *leaseGuard) check() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.done {
-		return
+	guard := func() {
+		// Answers move the end of the lease. Timers stop while the machine sleeps, so it
+		// looks again after a second.
+		for !out() && ctx.Err() == nil {
+			_ = s.Sleep(ctx, min(time.Until(s.Lease()), time.Second))
+		}
 	}
-	left := time.Until(g.s.Lease())
-	switch {
-	case left <= 0:
-		g.done = true
-		g.cancel(fmt.Errorf("%w: nothing heard from a server for 2/3 of the session timeout", ErrSuspended))
-	case g.timer == nil:
-		g.timer = time.AfterFunc(min(left, time.Second), g.check)
-	default:
-		g.timer.Reset(min(left, time.Second))
+	if !out() && !s.background(guard) {
+		cancel(s.cause())
 	}
-}
-
-func (g *leaseGuard) stop() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.done = true
-	if g.timer != nil {
-		g.timer.Stop()
-	}
+	return ctx, func() { cancel(context.Canceled) }
 }

@@ -1,9 +1,9 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -48,15 +48,11 @@ func (s *Session) shutdown(handOver bool) error {
 
 // sayGoodbye asks the server to end the session, and waits briefly for the reply.
 func (s *Session) sayGoodbye(w *wire) {
-	c := &call{op: jute.OpClose, frame: newFrame(jute.OpClose), done: make(chan struct{})}
-	if !w.send(c) {
-		return
-	}
-	t := time.NewTimer(min(max(s.Timeout()/3, minHandshake), maxHandshake))
-	defer t.Stop()
-	select {
-	case <-c.done:
-	case <-t.C:
+	c := newCall(jute.OpClose, newFrame(jute.OpClose))
+	if w.send(c) {
+		ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit(s.Timeout()))
+		defer cancel()
+		_ = awaitAll(ctx, c)
 	}
 }
 
@@ -70,7 +66,7 @@ func (s *Session) finish(lib *zk.Conn, events <-chan zk.Event) {
 	if w != nil {
 		w.detach()
 	}
-	<-s.hosts.settled
+	<-s.hosts.settled.Done()
 	lib.Close()
 	for range events {
 	}

@@ -98,14 +98,15 @@ func (s *Session) abandon(dir, name string, mode Mode) {
 	})
 }
 
-// background runs f, unless the session has ended. The end of the session waits until f
-// has returned.
-func (s *Session) background(f func()) {
+// background runs f, and returns true, unless the session has ended. The end of the
+// session waits until f has returned.
+func (s *Session) background(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endCause == nil {
 		s.cleanups.Go(f)
 	}
+	return s.endCause == nil
 }
 
 // CreateParents makes the missing parents of path: persistent, empty, with the session's
@@ -129,8 +130,13 @@ func (s *Session) createDir(ctx context.Context, dir string) error {
 			return nil
 		case errors.Is(err, ErrUnknown) && ctx.Err() == nil && s.ctx.Err() == nil:
 			continue // it exists by now, or is created
+		case errors.Is(err, ErrNoAuth): // it may be there although we may not create it
+			if _, ok, e := s.Exists(ctx, dir); e == nil && ok {
+				return nil
+			}
+			return err
 		case !errors.Is(err, ErrNoNode):
-			return s.createdMeanwhile(ctx, dir, err)
+			return err
 		}
 		up, _ := SplitPath(dir)
 		if up == "/" {
@@ -140,16 +146,4 @@ func (s *Session) createDir(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-}
-
-// createdMeanwhile returns nil when dir exists although we could not create it: we may
-// lack the permission to create it, but it may be there.
-func (s *Session) createdMeanwhile(ctx context.Context, dir string, err error) error {
-	if !errors.Is(err, ErrNoAuth) {
-		return err
-	}
-	if _, ok, e := s.Exists(ctx, dir); e == nil && ok {
-		return nil
-	}
-	return err
 }

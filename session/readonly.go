@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // A server that has lost its majority can still serve reads, if readonlymode.enabled is
@@ -35,32 +37,10 @@ type parked struct {
 	timeout  time.Duration
 }
 
-// mayReadOnly reports whether the session may use a read-only server: if it was made for
-// one, or if it is new and all servers were tried.
-func (h *hosts) mayReadOnly() bool {
-	s := h.s
-	if !s.cfg.ReadOnly || s.ID() != 0 {
-		return false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.reader.Load() || h.failed > len(h.servers)
-}
-
 // seekWriter asks the other servers until one has a majority. Then it ends the session
 // of the read-only server.
 func (h *hosts) seekWriter(w *wire) {
-	for {
-		t := time.NewTimer(seekPause/2 + rand.N(seekPause)) //nolint:gosec // spreads load, no secret
-		select {
-		case <-t.C:
-		case <-w.gone:
-			t.Stop()
-			return
-		case <-h.ctx.Done():
-			t.Stop()
-			return
-		}
+	for pace.Sleep(w.life, seekPause/2+rand.N(seekPause)) { //nolint:gosec // spreads load, no secret
 		if server := h.find(func(mode string) bool { return mode != readOnlyMode }); server != "" {
 			_ = h.s.leaveReader(server)
 			return
@@ -82,9 +62,9 @@ const readOnlyMode = "read-only"
 // list of allowed words says. A proxy may not: then only a server with a majority accepts
 // a new session, and its mode is "".
 func (h *hosts) find(fits func(mode string) bool) string {
-	h.mu.Lock()
+	h.s.mu.Lock()
 	servers := slices.Clone(h.servers)
-	h.mu.Unlock()
+	h.s.mu.Unlock()
 	for _, server := range servers {
 		answer, _ := h.askWord(h.ctx, server)
 		_, mode, found := strings.Cut(answer, "Mode: ")

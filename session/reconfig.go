@@ -79,7 +79,10 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 		if len(servers) > 0 && s.State() != ReadOnly && !slices.Equal(servers, m.cfg.learned.get()) {
 			s.log.Info("servers of the ensemble", "servers", strings.Join(servers, ","))
 			m.cfg.learned.set(servers)
-			s.hosts.renew()
+			order := serverOrder(&s.cfg)
+			s.mu.Lock()
+			s.hosts.servers, s.hosts.next = order, 0
+			s.mu.Unlock()
 			if err := m.saveServers(servers); err != nil {
 				s.log.Error("cannot save the servers for the next process", "err", err)
 			}
@@ -137,13 +140,6 @@ func clientAddr(peer, client string) (string, error) {
 		}
 	}
 	return serverAddr(net.JoinHostPort(host, port))
-}
-
-func (h *hosts) renew() {
-	servers := serverOrder(&h.s.cfg)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.servers, h.next = servers, 0
 }
 
 type savedServers struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 // SASLMechanism proves an identity on each connection, before the session sends anything
@@ -56,11 +57,7 @@ func (s *Session) keepIdentity(w *wire) {
 		}
 		s.notRenewed = err
 		s.mu.Unlock()
-		t := time.NewTimer(max(wait, minBackoff))
-		select {
-		case <-t.C:
-		case <-w.gone:
-			t.Stop()
+		if !pace.Sleep(w.life, max(wait, minBackoff)) {
 			return
 		}
 	}
@@ -85,18 +82,7 @@ var errNoSASL = errors.New("the server is not configured for SASL (it has no JAA
 
 // prove runs the SASL exchange on a connection, just after the server has answered the
 // handshake. The library still waits for that answer, so nothing else is read or written.
-func (w *wire) prove() error {
-	m := w.s.cfg.SASL
-	if m == nil {
-		return nil
-	}
-	if err := w.exchange(m); err != nil {
-		return fmt.Errorf("SASL %s: %w", m.Name(), err)
-	}
-	return nil
-}
-
-func (w *wire) exchange(m SASLMechanism) error {
+func (w *wire) prove(m SASLMechanism) error {
 	x, err := m.Begin(hostName(w.server))
 	if err != nil {
 		return err
@@ -129,18 +115,6 @@ func hostName(server string) string {
 		return server
 	}
 	return host
-}
-
-// prepare lets the mechanism do what it needs before a server is dialed.
-func (h *hosts) prepare(server string) error {
-	m := h.s.cfg.SASL
-	if m == nil {
-		return nil
-	}
-	if err := m.Prepare(hostName(server)); err != nil {
-		return h.s.unproven(server, fmt.Errorf("SASL %s: %w", m.Name(), err))
-	}
-	return nil
 }
 
 // saslRound sends one token and returns the server's token, or nil if it sent none.

@@ -3,8 +3,10 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -67,9 +69,8 @@ func opIndex(op int32) int { return int(op) & 127 }
 func newSession(ctx context.Context, cfg Config) *Session {
 	s := &Session{
 		cfg: cfg, log: cfg.Logger, met: cfg.Metrics,
-		watches:  newWatchBook(cfg.Metrics),
 		epoch:    time.Now().Add(cfg.slept() - time.Nanosecond),
-		inFlight: newInFlight(),
+		inFlight: inFlight{turn: make(chan struct{}, 1), tokens: make(chan struct{}, manyTokens)},
 		up:       make(chan struct{}),
 		changed:  make(chan struct{}),
 		since:    time.Now(),
@@ -77,7 +78,7 @@ func newSession(ctx context.Context, cfg Config) *Session {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.timeout.Store(int64(cfg.Timeout))
-	s.watches.chroot, s.watches.ctx = cfg.Chroot, s.ctx
+	s.watches = &watchBook{met: cfg.Metrics, t: watchTable{}, chroot: cfg.Chroot, ctx: s.ctx}
 	s.hosts = newHosts(s)
 	s.met.State(Connecting)
 	return s
@@ -109,7 +110,8 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	}
 	s.cur, s.server, s.lastErr = w, w.server, w.able.warning()
 	s.conns++
-	s.hosts.connected()
+	s.hosts.tries, s.hosts.silent = 0, 0 // the back-off ends only with a useful connection, see lost
+	clear(s.hosts.hung)
 	if s.cfg.SASL != nil {
 		s.hosts.writers.Go(func() { s.keepIdentity(w) })
 	}
@@ -160,8 +162,13 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	if old := w.able.warning(); old != nil {
 		s.lastErr = fmt.Errorf("%w: %w", s.lastErr, old)
 	}
+	h := s.hosts
 	if was == phaseAsking {
-		s.hosts.refused(w, err)
+		h.hung[w.server] = hungUp(err)
+		h.turns[w.server]++
+		if s.id == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			h.silent++
+		}
 	}
 	if s.cur != w {
 		return
@@ -175,9 +182,10 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 		w.able.hungUp(calls)
 	}
 	if time.Since(s.since) >= hardlyBegun || w.useful.Load() && !awaited {
-		s.hosts.served()
-	} else {
-		s.hosts.useless()
+		h.failed, h.idle, h.rest = 0, 0, false
+	} else { // it answered no request, or a request ended it
+		h.idle++
+		h.rest = true
 	}
 	s.kicked(w, awaited, err)
 	s.setState(Suspended)

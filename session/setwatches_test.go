@@ -14,7 +14,7 @@ import (
 
 // watching returns a book with n watches of data and children.
 func watching(n int) *watchBook {
-	b := newWatchBook(noMetrics{})
+	b := &watchBook{met: noMetrics{}, t: watchTable{}}
 	for i := range n {
 		w, _ := b.begin(nil, fmt.Sprintf("/bench/tree/dir-%04d/key-%09d", i/100, i), watchData.set()|watchChild.set())
 		w.armed = true

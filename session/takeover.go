@@ -125,7 +125,7 @@ func (s *Session) kicked(w *wire, awaited bool, err error) {
 	theft := hungUp(err) && served && !awaited && !w.refused.Load() || errors.Is(err, errMoved)
 	if s.cfg.StateDir != "" && time.Since(s.since) < hardlyBegun && theft {
 		s.kick = w.server
-		s.hosts.prefer(w.server)
+		s.hosts.again = w.server
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *Session) probe(w *wire) {
 func (s *Session) stolen(w *wire) bool {
 	was := s.kick
 	s.kick = ""
-	if was == "" || was != w.server || !s.hosts.firstTry() {
+	if was == "" || was != w.server || s.hosts.tries != 1 {
 		return false
 	}
 	now := time.Now()

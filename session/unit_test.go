@@ -142,7 +142,7 @@ func TestConfig_Complete(t *testing.T) {
 // An event closes the watches of finished reads and of reads under way: it is unknown
 // whether a request on its way sets its watch before or after the event.
 func TestWatchBook(t *testing.T) {
-	b := newWatchBook(noMetrics{})
+	b := &watchBook{met: noMetrics{}, t: watchTable{}}
 	all := func() []*Watch {
 		var ws []*Watch
 		for _, k := range []watchKind{watchData, watchExists, watchChild} {

@@ -181,8 +181,6 @@ type watchBook struct {
 	covers []*RecursiveWatch // of the present connection, or one that has ended
 }
 
-func newWatchBook(met Metrics) *watchBook { return &watchBook{met: met, t: watchTable{}} }
-
 // begin registers a watch before its request is sent. From then on events fire it, even
 // events before the reply. The request may have armed the watch before or after such an
 // event: we cannot know, and reading once too often is harmless.

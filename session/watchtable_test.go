@@ -67,7 +67,7 @@ func same(t *testing.T, table watchTable, want map[string]map[*Watch]bool) {
 // without the other.
 func TestWatch_DataAndChildren(t *testing.T) {
 	t.Parallel()
-	b := newWatchBook(noMetrics{})
+	b := &watchBook{met: noMetrics{}, t: watchTable{}}
 	queue := NewWatchQueue()
 	w, _ := b.begin(nil, "/a", watchData.set()|watchChild.set())
 	w.Join(queue)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -43,14 +44,16 @@ type wire struct {
 	conn   net.Conn
 	server string
 
-	kick   chan struct{} // something to write; holds one
-	gone   chan struct{} // closed with phaseDead or phaseDetached
-	shut   chan struct{} // closed when the library closes its end
-	local  chan []byte   // frames for the library made here; at most two are ever in it
-	asked  time.Time     // when the ConnectRequest was handed to the socket, by Session.clock
-	zxid   int64         // the last zxid seen, as in the ConnectRequest
-	wantID int64         // the session id in the ConnectRequest
-	able   *ability      // the server's
+	kick   chan struct{}   // something to write; holds one
+	life   context.Context // over with phaseDead or phaseDetached
+	over   context.CancelFunc
+	shut   context.Context // over when the library closes its end
+	close  context.CancelFunc
+	local  chan []byte // frames for the library made here; at most two are ever in it
+	asked  time.Time   // when the ConnectRequest was handed to the socket, by Session.clock
+	zxid   int64       // the last zxid seen, as in the ConnectRequest
+	wantID int64       // the session id in the ConnectRequest
+	able   *ability    // the server's
 
 	readOnly atomic.Bool // the server has no majority
 
@@ -62,7 +65,6 @@ type wire struct {
 	phase    phase
 	request  bool // the library has sent its ConnectRequest
 	answered bool // the library has been given a ConnectResponse
-	shutOnce bool
 	pending  map[int32]*call
 	auths    []*call // the same for xid -4, which all of them have; in order
 	xid      int32
@@ -82,52 +84,36 @@ func newWire(s *Session, conn net.Conn, server string) *wire {
 	w := &wire{
 		s: s, conn: conn, server: server, able: s.cfg.abilities.server(server),
 		kick:    make(chan struct{}, 1),
-		gone:    make(chan struct{}),
-		shut:    make(chan struct{}),
 		local:   make(chan []byte, 2),
 		pending: make(map[int32]*call),
 		xid:     firstXid,
 	}
+	w.life, w.over = context.WithCancel(context.Background())
+	w.shut, w.close = context.WithCancel(context.Background())
 	if conn == nil {
 		w.phase = phaseDetached
-		close(w.gone)
+		w.over()
 		return w
 	}
 	w.in = bufio.NewReaderSize(conn, 32<<10)
 	return w
 }
 
-// Read gives the library the frames that are for it.
+// Read gives the library the frames that are for it, and handles all others on the way.
 func (w *wire) Read(p []byte) (int, error) {
 	for len(w.rest) == 0 {
-		frame, err := w.next()
-		if err != nil {
-			return 0, err
+		var err error
+		if w.life.Err() != nil {
+			if w.rest, err = w.nextLocal(); err != nil {
+				return 0, err
+			}
+		} else if w.rest, err = w.receive(); err != nil {
+			w.fail(err)
 		}
-		w.rest = frame
 	}
 	n := copy(p, w.rest)
 	w.rest = w.rest[n:]
 	return n, nil
-}
-
-// next returns the next frame for the library, handling all others on the way.
-func (w *wire) next() ([]byte, error) {
-	for {
-		select {
-		case <-w.gone:
-			return w.nextLocal()
-		default:
-		}
-		frame, err := w.receive()
-		if err != nil {
-			w.fail(err)
-			continue
-		}
-		if frame != nil {
-			return frame, nil
-		}
-	}
 }
 
 // nextLocal serves a library whose connection has ended.
@@ -146,15 +132,14 @@ func (w *wire) nextLocal() ([]byte, error) {
 	w.s.hosts.settle()
 	// The library waits without an end for the rest of a handshake that a server has
 	// garbled, and does not shut the connection then.
-	t := time.NewTimer(maxHandshake)
-	defer t.Stop()
+	limit, cancel := context.WithTimeout(w.shut, maxHandshake)
+	defer cancel()
 	select {
 	case f := <-w.local:
 		return f, nil
-	case <-w.shut:
-	case <-t.C:
+	case <-limit.Done():
+		return nil, io.EOF
 	}
-	return nil, io.EOF
 }
 
 // receive reads one frame from the socket and handles it. It returns the frame if it is
@@ -179,7 +164,7 @@ func (w *wire) receive() ([]byte, error) {
 		return nil, w.event(frame)
 	case jute.XidPing:
 		w.pong()
-		return withLength(frame), nil
+		return setLength(append(make([]byte, 4), frame...)), nil
 	}
 	return nil, w.reply(xid, frame)
 }
@@ -249,12 +234,7 @@ func (w *wire) refuse(n int) error {
 
 // Close is called by the library when it is done with the connection.
 func (w *wire) Close() error {
-	w.mu.Lock()
-	if !w.shutOnce {
-		w.shutOnce = true
-		close(w.shut)
-	}
-	w.mu.Unlock()
+	w.close()
 	w.fail(net.ErrClosed)
 	return nil
 }
@@ -271,6 +251,3 @@ type wireAddr string
 
 func (a wireAddr) Network() string { return "tcp" }
 func (a wireAddr) String() string  { return string(a) }
-
-// withLength returns a copy of a frame with its length before it.
-func withLength(frame []byte) []byte { return setLength(append(make([]byte, 4), frame...)) }

@@ -37,7 +37,7 @@ func TestWire_WriteNeverFails(t *testing.T) {
 	client, server := net.Pipe()
 	s := bareSession(t)
 	w := newWire(s, client, "a:2181")
-	s.dialing(w)
+	s.dialed = w
 	s.hosts.writers.Go(w.writeLoop)
 	_ = server.Close()
 	for range 3 {
@@ -67,7 +67,7 @@ func TestWire_OneFramePerWrite(t *testing.T) {
 			if _, err := w.Write(b); err != nil {
 				t.Error(err)
 			}
-			if !closed(w.gone) {
+			if w.life.Err() == nil {
 				t.Error("connection goes on")
 			}
 		})
@@ -243,7 +243,7 @@ func TestWire_HostileFrames(t *testing.T) {
 				if _, err := w.Read(make([]byte, 100)); err == nil {
 					t.Error("taken")
 				}
-				if !closed(w.gone) {
+				if w.life.Err() == nil {
 					t.Error("connection goes on")
 				}
 				_ = w.Close()
@@ -259,7 +259,7 @@ func openWire(t testing.TB) (*Session, *wire, net.Conn) {
 	client, server := net.Pipe()
 	s := bareSession(t)
 	w := newWire(s, client, "a:2181")
-	s.dialing(w)
+	s.dialed = w
 	s.hosts.writers.Go(w.writeLoop)
 	go func() { // the handshake
 		_, _ = io.ReadFull(server, make([]byte, 48))
@@ -347,3 +347,6 @@ func TestHandoff_StateFileIsPrivate(t *testing.T) {
 		}
 	}
 }
+
+// withLength returns a copy of a frame with its length before it.
+func withLength(frame []byte) []byte { return setLength(append(make([]byte, 4), frame...)) }

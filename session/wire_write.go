@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/pace"
 )
 
 var errFraming = errors.New("the client library does not write one frame at a time")
@@ -46,7 +47,7 @@ func (w *wire) fromLibrary(b []byte) error {
 	case xid == jute.XidPing && w.phase == phaseOpen:
 		w.out = append(w.out, b...)
 		w.hasPing = true
-		w.wake()
+		pace.Notify(w.kick)
 	}
 	return nil
 }
@@ -62,7 +63,7 @@ func (w *wire) ask(req jute.ConnectRequest) {
 	}
 	w.zxid, w.wantID, w.asked = req.LastZxidSeen, req.SessionID, w.s.clock()
 	w.out = append(w.out, packet(req)...)
-	w.wake()
+	pace.Notify(w.kick)
 }
 
 // answerLocally gives the library a frame that we made. w.mu is held.
@@ -76,13 +77,6 @@ func (w *wire) answerLocally(frame []byte) {
 // peaceful returns a ConnectResponse that satisfies the library while we end it.
 func peaceful() []byte { return forLibrary(1, 60_000) }
 
-func (w *wire) wake() {
-	select {
-	case w.kick <- struct{}{}:
-	default:
-	}
-}
-
 // maxSpare bounds the buffer that a connection keeps for what it writes next: a
 // connection lives for months, and its largest request is often its first.
 const maxSpare = 32 << 10
@@ -94,7 +88,7 @@ func (w *wire) writeLoop() {
 	for {
 		select {
 		case <-w.kick:
-		case <-w.gone:
+		case <-w.life.Done():
 			return
 		}
 		for {
@@ -132,9 +126,14 @@ func (w *wire) swap(spare []byte) ([]byte, []*call, bool) {
 	}
 	if w.hasPing {
 		w.hasPing = false
-		w.pingWritten(now, stamp)
+		// Only replies stop this limit. A server that sends events but does not receive our
+		// requests makes a connection look alive while the session expires.
+		if w.pingAt.IsZero() {
+			w.pingAt = stamp
+		}
+		_ = w.conn.SetReadDeadline(now.Add(pingLimit(w.s.Timeout())))
 	}
-	_ = w.conn.SetWriteDeadline(now.Add(w.s.writeLimit()))
+	_ = w.conn.SetWriteDeadline(now.Add(max(w.s.Timeout()/3, minHandshake)))
 	return buf, calls, true
 }
 
@@ -181,7 +180,7 @@ func (w *wire) put(c *call) {
 	w.queue = append(w.queue, c)
 	w.s.counts[opIndex(c.op)].Add(1)
 	w.s.met.Sent()
-	w.wake()
+	pace.Notify(w.kick)
 }
 
 // fail ends the connection. It closes the socket and ends every call with the error that
@@ -236,7 +235,7 @@ func (w *wire) bury(to phase) ([]*call, phase, bool) {
 	}
 	w.mu.Unlock()
 	_ = w.conn.Close()
-	close(w.gone)
+	w.over()
 	return calls, was, true
 }
 

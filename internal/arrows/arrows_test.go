@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"internal/zktest/raw":      {"internal/jute"},
 	"zktest":                   {"session", "internal/jute", "internal/zktest/memzk"},
 	"e2e":                      {},
-	"session":                  {"internal/files", "internal/jute"},
+	"session":                  {"internal/files", "internal/jute", "internal/pace"},
 	"session/kerberos":         {"session"},
 	"recipe":                   {"session", "internal/mirror"},
 	"internal/mirror":          {"session"},
