@@ -30,35 +30,29 @@ type Session struct {
 func NewSession(reg prometheus.Registerer) *Session {
 	f := promauto.With(reg)
 	return &Session{
-		state: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "zkagent_session_state", Help: "1 for the state that the ZooKeeper session is in, 0 for the others.",
-		}, []string{"state"}),
-		expirations: f.NewCounter(prometheus.CounterOpts{
-			Name: "zkagent_session_expirations_total", Help: "ZooKeeper sessions lost to expiry.",
-		}),
-		reconnects: f.NewCounter(prometheus.CounterOpts{
-			Name: "zkagent_session_reconnects_total", Help: "Connections made to a ZooKeeper server after the first of a session.",
-		}),
+		state: f.NewGaugeVec(gauge("session_state",
+			"1 for the state that the ZooKeeper session is in, 0 for the others."), []string{"state"}),
+		expirations: f.NewCounter(counter("session_expirations_total", "ZooKeeper sessions lost to expiry.")),
+		reconnects:  f.NewCounter(counter("session_reconnects_total", "Connections made to a ZooKeeper server after the first of a session.")),
 		requests: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "zkagent_zk_request_duration_seconds", Help: "Time from handing a request to the connection to its reply.",
 			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"op"}),
-		lost: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_zk_requests_lost_total", Help: "Requests whose connection ended before their reply came.",
-		}, []string{"op"}),
-		inFlight: f.NewGauge(prometheus.GaugeOpts{
-			Name: "zkagent_zk_requests_in_flight", Help: "Requests waiting for their reply.",
-		}),
-		bytes: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_zk_bytes_total", Help: "Bytes exchanged with ZooKeeper servers.",
-		}, []string{"direction"}),
-		watches: f.NewGauge(prometheus.GaugeOpts{
-			Name: "zkagent_session_watches", Help: "Watches set and waited for.",
-		}),
-		notRenewed: f.NewCounter(prometheus.CounterOpts{
-			Name: "zkagent_session_renewal_failures_total", Help: "Tries to renew the identity to ZooKeeper, such as a Kerberos ticket, that failed.",
-		}),
+		lost:     f.NewCounterVec(counter("zk_requests_lost_total", "Requests whose connection ended before their reply came."), []string{"op"}),
+		inFlight: f.NewGauge(gauge("zk_requests_in_flight", "Requests waiting for their reply.")),
+		bytes:    f.NewCounterVec(counter("zk_bytes_total", "Bytes exchanged with ZooKeeper servers."), []string{"direction"}),
+		watches:  f.NewGauge(gauge("session_watches", "Watches set and waited for.")),
+		notRenewed: f.NewCounter(counter("session_renewal_failures_total",
+			"Tries to renew the identity to ZooKeeper, such as a Kerberos ticket, that failed.")),
 	}
+}
+
+func gauge(name, help string) prometheus.GaugeOpts {
+	return prometheus.GaugeOpts{Name: "zkagent_" + name, Help: help}
+}
+
+func counter(name, help string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{Name: "zkagent_" + name, Help: help}
 }
 
 // State implements [session.Metrics].
@@ -114,12 +108,8 @@ type Election struct {
 func NewElection(reg prometheus.Registerer) *Election {
 	f := promauto.With(reg)
 	return &Election{
-		leader: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "zkagent_leader", Help: "Whether this agent leads the election.",
-		}, []string{"election"}),
-		terms: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_terms_total", Help: "Terms that this agent has led the election.",
-		}, []string{"election"}),
+		leader: f.NewGaugeVec(gauge("leader", "Whether this agent leads the election."), []string{"election"}),
+		terms:  f.NewCounterVec(counter("terms_total", "Terms that this agent has led the election."), []string{"election"}),
 	}
 }
 

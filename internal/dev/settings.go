@@ -56,7 +56,14 @@ func (d *run) settings() error {
 	logger := slog.New(slog.NewTextHandler(d.con.Err, &slog.HandlerOptions{Level: level}))
 	load := d.o.Load // shows what is wrong, once
 	for i := range max(1, d.o.Hosts) {
-		h := newHost(d, i)
+		h := &host{d: d, dir: d.dir, standIns: map[string]*backend{}}
+		if d.o.Hosts > 1 {
+			h.name = fmt.Sprintf("host-%d", i+1)
+			h.dir = filepath.Join(d.dir, h.name)
+		}
+		if i > 0 {
+			h.http = anyPort // the first has the port of the settings
+		}
 		d.hosts = append(d.hosts, h)
 		s, err := load(d.paths, settings.Options{Offline: true})
 		if err != nil {
@@ -93,18 +100,6 @@ type host struct {
 
 	mu       sync.Mutex          // guards standIns
 	standIns map[string]*backend // by service; nil: something answers already
-}
-
-func newHost(d *run, i int) *host {
-	h := &host{d: d, dir: d.dir, standIns: map[string]*backend{}}
-	if d.o.Hosts > 1 {
-		h.name = fmt.Sprintf("host-%d", i+1)
-		h.dir = filepath.Join(d.dir, h.name)
-	}
-	if i > 0 {
-		h.http = anyPort // the first has the port of the settings
-	}
-	return h
 }
 
 const anyPort = "127.0.0.1:0"
@@ -197,7 +192,7 @@ func (h *host) bundle(b *apply.Config) {
 		where := t.Destination
 		t.Destination = func(e *template.Each) (string, error) {
 			path, err := where(e)
-			if err != nil || isBelow(path, h.dir) {
+			if err != nil || strings.HasPrefix(path, h.dir+string(filepath.Separator)) {
 				return path, err
 			}
 			if rest, ok := strings.CutPrefix(path, h.d.dir+string(filepath.Separator)); ok {
@@ -210,8 +205,6 @@ func (h *host) bundle(b *apply.Config) {
 		}
 	}
 }
-
-func isBelow(path, dir string) bool { return strings.HasPrefix(path, dir+string(filepath.Separator)) }
 
 // print stands for running the command of a hook or reload. Checks have no
 // effect, so they are run.
@@ -338,7 +331,14 @@ func plant(ctx context.Context, s *session.Session, cfg *agent.Config, files map
 			}
 		}
 		if root == "" || layouts[root] == "plain" {
-			if err := put(ctx, s, path, data); err != nil {
+			if err := s.CreateParents(ctx, path); err != nil {
+				return err
+			}
+			_, _, err := s.Create(ctx, path, data, session.Persistent)
+			if errors.Is(err, session.ErrNodeExists) {
+				_, err = s.Set(ctx, path, data, -1)
+			}
+			if err != nil {
 				return err
 			}
 			continue
@@ -355,15 +355,4 @@ func plant(ctx context.Context, s *session.Session, cfg *agent.Config, files map
 		}
 	}
 	return nil
-}
-
-func put(ctx context.Context, s *session.Session, path string, data []byte) error {
-	if err := s.CreateParents(ctx, path); err != nil {
-		return err
-	}
-	_, _, err := s.Create(ctx, path, data, session.Persistent)
-	if errors.Is(err, session.ErrNodeExists) {
-		_, err = s.Set(ctx, path, data, -1)
-	}
-	return err
 }

@@ -60,12 +60,10 @@ func (d *run) newStory(cfg *agent.Config) *story {
 	return s
 }
 
-func (s *story) add(st step) { s.steps = append(s.steps, st) }
-
 // registered waits for what the agent does by itself: register, render, run the
 // hook of the leader.
 func (s *story) registered(cfg *agent.Config) {
-	s.add(step{
+	s.steps = append(s.steps, step{
 		title: "The agent registers this host's services, renders its files, and leads: of all hosts only this one runs the hook",
 		done: func(n *narrator) bool {
 			elected := 0
@@ -81,7 +79,7 @@ func (s *story) registered(cfg *agent.Config) {
 
 func (s *story) joined(group string) {
 	want := 0
-	s.add(step{
+	s.steps = append(s.steps, step{
 		title: "Two more hosts register in the group",
 		act: func(ctx context.Context, n *narrator) error {
 			want = len(n.groups[group]) + 2
@@ -109,7 +107,7 @@ func (s *story) published(cfg *agent.Config) {
 		return
 	}
 	before, hooks := 0, 0
-	s.add(step{
+	s.steps = append(s.steps, step{
 		title: "Somebody publishes a config change: the agent sees all of it, or nothing",
 		act: func(ctx context.Context, n *narrator) error {
 			before, hooks = n.changes, n.hooks
@@ -129,7 +127,7 @@ func (s *story) published(cfg *agent.Config) {
 
 func (s *story) left(group string) {
 	before := 0
-	s.add(step{
+	s.steps = append(s.steps, step{
 		title: "A host leaves: its session ends, and with it its member",
 		act: func(_ context.Context, n *narrator) error {
 			before = len(n.groups[group])
@@ -143,12 +141,12 @@ func (s *story) left(group string) {
 }
 
 func (s *story) outage() {
-	s.add(step{
+	s.steps = append(s.steps, step{
 		title: "ZooKeeper goes down: every file stays as it is",
 		act:   func(context.Context, *narrator) error { s.d.server.Stop(); return nil },
 		done:  func(n *narrator) bool { return n.zk != "connected" && s.waited(time.Second) },
 	})
-	s.add(step{
+	s.steps = append(s.steps, step{
 		title: "ZooKeeper is back: the agent continues in its old session",
 		act:   func(context.Context, *narrator) error { s.d.server.Start(); return nil },
 		done:  func(n *narrator) bool { return n.zk == "connected" },
@@ -185,16 +183,12 @@ func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 	s.running, s.until = false, now.Add(stepPause)
 	s.at++
 	if s.over() {
-		s.end()
+		s.d.con.Printf("\nThat was all. zkagent dev keeps running: edit the settings or a template, or try one of the commands above.\n")
+		if s.d.o.ExitAfter == 0 {
+			s.d.con.Printf("Ctrl-C ends it.\n")
+		}
 	}
 	return nil
-}
-
-func (s *story) end() {
-	s.d.con.Printf("\nThat was all. zkagent dev keeps running: edit the settings or a template, or try one of the commands above.\n")
-	if s.d.o.ExitAfter == 0 {
-		s.d.con.Printf("Ctrl-C ends it.\n")
-	}
 }
 
 func (d *run) banner() {

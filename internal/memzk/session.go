@@ -24,16 +24,11 @@ type session struct {
 // they do in a bubble.
 var sessionCount atomic.Int64
 
-// newSessionID returns an id that no earlier server has used: the time in the
-// upper bytes, as ZooKeeper does, and a count.
-func newSessionID() int64 {
-	ms := time.Now().UnixMilli()
-	return 1<<56 | int64(uint64(ms<<24)>>8) + sessionCount.Add(1)
-}
-
-// openSession makes a session; that is a transaction.
+// openSession makes a session; that is a transaction. No earlier server has used its id:
+// the time in the upper bytes, as ZooKeeper does, and a count.
 func (s *Server) openSession(wanted time.Duration) *session {
-	sess := &session{id: newSessionID(), password: make([]byte, 16), timeout: s.clamp(wanted)}
+	id := 1<<56 | int64(uint64(time.Now().UnixMilli()<<24)>>8) + sessionCount.Add(1)
+	sess := &session{id: id, password: make([]byte, 16), timeout: s.clamp(wanted)}
 	_, _ = rand.Read(sess.password)
 	s.sessions[sess.id] = sess
 	s.touch(sess)

@@ -1,10 +1,6 @@
 package memzk
 
-import (
-	"strings"
-
-	"github.com/zkagent/zkagent/internal/jute"
-)
+import "github.com/zkagent/zkagent/internal/jute"
 
 // watchMode is how a watch lives: a set of bits, of which there is only one
 // before 3.9.
@@ -74,24 +70,6 @@ func (w *watchTable) remove(path string, c *conn, modes watchMode) bool {
 	return true
 }
 
-// has answers checkWatches: from 3.9 on for a watch of the connection with one of
-// the modes, before that for any watch on path, of any connection.
-func (w *watchTable) has(path string, c *conn, modes watchMode) bool {
-	if !w.separate {
-		return len(w.byPath[path]) > 0
-	}
-	return w.byPath[path][c]&modes != 0
-}
-
-// upwards calls f with the ancestors of path, the nearest first, if there are
-// recursive watches at all.
-func (w *watchTable) upwards(path string, f func(string)) {
-	for w.recursive > 0 && strings.LastIndexByte(path, '/') >= 0 && path != rootPath {
-		path, _ = splitPath(path)
-		f(path)
-	}
-}
-
 func (w *watchTable) forget(c *conn) {
 	for path, watchers := range w.byPath {
 		if watchers[c] != 0 {
@@ -123,13 +101,14 @@ func (w *watchTable) fire(event int32, path string, acl []jute.ACL, skip map[*co
 		w.set(path, c, mode&^oneShot)
 	}
 	if event != jute.EventChildrenChanged {
-		w.upwards(path, func(p string) {
+		for p := path; w.recursive > 0 && p != rootPath; {
+			p, _ = splitPath(p)
 			for c, mode := range w.byPath[p] {
 				if mode&recursive != 0 {
 					found[c] = true
 				}
 			}
-		})
+		}
 	}
 	for c := range found {
 		if !skip[c] && allowed(acl, jute.PermRead, c.ids) {
@@ -260,10 +239,13 @@ func (c *conn) checkOrRemoveWatches(op int32, path string, kind int32) error {
 	}
 	found := false
 	for _, w := range tables {
-		if op == jute.OpRemoveWatches {
+		switch {
+		case op == jute.OpRemoveWatches:
 			found = w.remove(path, c, modes) || found
-		} else {
-			found = w.has(path, c, modes) || found
+		case w.separate:
+			found = found || w.byPath[path][c]&modes != 0
+		default: // before 3.9 a watch of any connection will do
+			found = found || len(w.byPath[path]) > 0
 		}
 	}
 	if !found {
