@@ -318,7 +318,12 @@ func (t *TLSConfig) Client() (*tls.Config, error) {
 		}
 	}
 	if t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		chain, err := files.ReadNamed(t.CertFile, 1<<20)
+		key, keyErr := files.ReadNamed(t.KeyFile, 1<<20)
+		if err = errors.Join(err, keyErr); err != nil {
+			return nil, fmt.Errorf("read certificate: %w", err)
+		}
+		cert, err := tls.X509KeyPair(chain, key)
 		if err != nil {
 			return nil, fmt.Errorf("read certificate: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,5 +148,29 @@ func quotas(t *testing.T, s *session.Session) {
 	wait(t, "the reason of the second", func() bool { return strings.Contains(second.Status().Error, session.ErrQuota.Error()) })
 	if second.Status().Registered || !first.Status().Registered {
 		t.Error("the quota was not kept")
+	}
+}
+
+// A pipe in the place of a file of a certificate is an error, and holds up no connection.
+func TestTLSConfig_OpensNoPipe(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []TLSConfig{{CAFile: pipe}, {CertFile: pipe, KeyFile: pipe}} {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Client()
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%+v: no error", c)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%+v: it does not end", c)
+		}
 	}
 }

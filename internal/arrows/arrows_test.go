@@ -49,7 +49,7 @@ var allowed = map[string][]string{
 	"zktest":                   {"session", "internal/jute", "internal/zktest/memzk"},
 	"e2e":                      {},
 	"session":                  {"internal/files", "internal/jute", "internal/pace"},
-	"session/kerberos":         {"session"},
+	"session/kerberos":         {"internal/files", "session"},
 	"recipe":                   {"session", "internal/mirror"},
 	"internal/mirror":          {"session"},
 	"internal/trees":           {"view", "session"},

@@ -30,6 +30,7 @@ import (
 	"github.com/jcmturner/gokrb5/v8/messages"
 	"github.com/jcmturner/gokrb5/v8/types"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -188,7 +189,11 @@ func (m *Mechanism) clientPrincipal(conf *config.Config) (string, string, error)
 }
 
 func (m *Mechanism) ask(spn string) (*ticket, error) {
-	conf, err := config.Load(m.cfg.Conf)
+	var conf *config.Config
+	err := load(m.cfg.Conf, func(data []byte) (err error) {
+		conf, err = config.NewFromString(string(data))
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", m.cfg.Conf, err)
 	}
@@ -226,8 +231,8 @@ func (m *Mechanism) login(conf *config.Config) (*client.Client, *ticket, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	keys, err := keytab.Load(m.cfg.Keytab)
-	if err != nil {
+	keys := keytab.New()
+	if err := load(m.cfg.Keytab, keys.Unmarshal); err != nil {
 		return nil, nil, fmt.Errorf("read key table %s: %w", m.cfg.Keytab, err)
 	}
 	cl := client.NewWithKeytab(name, realm, keys, conf, client.DisablePAFXFAST(true))
@@ -243,10 +248,29 @@ func (m *Mechanism) login(conf *config.Config) (*client.Client, *ticket, error) 
 	return cl, &ticket{realm: realm, cname: cname, ticket: rep.Ticket, key: rep.DecryptedEncPart.Key}, nil
 }
 
+// maxFile bounds the files that are read.
+const maxFile = 4 << 20
+
+// load parses a file. A credential cache is in a directory of all users, and kinit writes it
+// in place: what is no regular file is not waited for, and a part of one is an error though
+// the library's parser panics.
+func load(path string, parse func([]byte) error) (err error) { //nolint:nonamedreturns // a deferred function sets it.
+	data, err := files.ReadNamed(path, maxFile)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("the file is not whole")
+		}
+	}()
+	return parse(data)
+}
+
 // cached reads the ticket-granting ticket of a credential cache.
 func (m *Mechanism) cached(conf *config.Config) (*client.Client, *ticket, error) {
-	cache, err := credentials.LoadCCache(strings.TrimPrefix(m.cfg.CredentialCache, "FILE:"))
-	if err != nil {
+	cache := &credentials.CCache{}
+	if err := load(strings.TrimPrefix(m.cfg.CredentialCache, "FILE:"), cache.Unmarshal); err != nil {
 		return nil, nil, fmt.Errorf("read credential cache %s: %w", m.cfg.CredentialCache, err)
 	}
 	realm, cname := cache.GetClientRealm(), cache.GetClientPrincipalName()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -270,6 +271,45 @@ func TestTicket_Stale(t *testing.T) {
 	}
 	if _, err := (&Mechanism{tickets: map[string]*ticket{}}).Begin("h"); err == nil {
 		t.Error("an exchange without a ticket")
+	}
+}
+
+// A file that another user has put in the place of one of ours, or that kinit is just
+// writing, is an error: it holds up nothing, and ends no process.
+func TestKerberos_ForeignFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "krb5.conf")
+	if err := os.WriteFile(conf, []byte("[libdefaults]\n default_realm = EXAMPLE.ORG\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list := []Config{{Keytab: pipe, Principal: "p", Conf: conf}, {CredentialCache: pipe, Conf: conf}, {CredentialCache: "c", Conf: pipe}}
+	for i, text := range []string{"", "\x05", "\x05\x04", "\x05\x04\x00\x0c\x00", "\x05\x02\x7f\xff\xff\xff", "\x05\x03\x00\x00\x00\x01\x00\x00\x00\x01\xff\xff\xff\xff"} {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, Config{Keytab: path, Principal: "p", Conf: conf}, Config{CredentialCache: path, Conf: conf})
+	}
+	for _, c := range list {
+		m, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- m.Prepare("127.0.0.1") }()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%+v: no error", c)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%+v: it does not end", c)
+		}
 	}
 }
 
