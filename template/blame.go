@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -42,7 +43,7 @@ func (v Value) String() string {
 	case ValueKey:
 		return "config." + v.Name + "/" + v.Path
 	case ValueKeys:
-		return "config." + v.Name + "/" + strings.TrimSuffix(v.Path+"/", "/") + strings.Repeat("/", min(len(v.Path), 1)) + "*"
+		return "config." + v.Name + "/" + path.Join(v.Path, "*")
 	case ValueVersion:
 		return "config." + v.Name + " (version)"
 	case ValueMember:

@@ -182,9 +182,7 @@ func weighed(fn any) any {
 // bounds of ours. A format such as "%999999d" that comes from data could otherwise
 // make any amount of text in one call.
 func (st *state) printers() map[string]any {
-	limit := func(fn func(...any) string) func(...any) string {
-		return func(args ...any) string { short2(argsLen(args)); return st.spend(fn(args...)) }
-	}
+	limit := func(fn func(...any) string) any { return bounded(fn)(st) }
 	return map[string]any{
 		"print": limit(fmt.Sprint), "println": limit(fmt.Sprintln),
 		"html": limit(texttemplate.HTMLEscaper), "js": limit(texttemplate.JSEscaper), "urlquery": limit(texttemplate.URLQueryEscaper),

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,7 +35,7 @@ func (t *Template) checkCalls() error {
 	table, st := functionTable(), &state{t: t}
 	for _, name := range t.names {
 		if f, ok := table[name]; ok {
-			c.funcs[name] = reflect.TypeOf(f.bind(st))
+			c.funcs[name] = reflect.TypeOf(f.make(st))
 		}
 	}
 	for _, tree := range t.sortedTrees() {
@@ -129,10 +130,10 @@ func elements(t reflect.Type) (key, elem reflect.Type) { //nolint:nonamedreturns
 
 // known is a type that says something: an interface may hold anything.
 func known(t reflect.Type) reflect.Type {
-	for t != nil && t.Kind() == reflect.Pointer {
+	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == nil || t.Kind() == reflect.Interface {
+	if t.Kind() == reflect.Interface {
 		return nil
 	}
 	return t
@@ -292,15 +293,10 @@ func fieldsOf(t reflect.Type) []string {
 }
 
 func joinErrors(errs []*Error) error {
-	slices.SortStableFunc(errs, func(a, b *Error) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
-	joined := make([]error, len(errs))
-	for i, e := range errs {
-		joined[i] = e
+	slices.SortStableFunc(errs, func(a, b *Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	var joined []error
+	for _, e := range errs {
+		joined = append(joined, e)
 	}
 	return errors.Join(joined...)
 }

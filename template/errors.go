@@ -59,11 +59,7 @@ func (e *Error) Error() string {
 			fmt.Fprintf(&b, ":%d", e.Column)
 		}
 	}
-	b.WriteString(": ")
-	b.WriteString(e.Err.Error())
-	if _, reported := errors.AsType[*valueError](e.Err); e.Value != "" && !reported {
-		fmt.Fprintf(&b, " (value of %s)", e.Value)
-	}
+	b.WriteString(": " + e.Err.Error())
 	return b.String()
 }
 
@@ -152,10 +148,13 @@ func (st *state) explain(err error) error {
 		}
 		return out
 	}
+	plain := st.plain(text, err)
 	if value, ok := errors.AsType[*inputError](err); ok {
-		out.Value = st.pathOf(value.input)
+		if out.Value = st.pathOf(value.input); out.Value != "" {
+			plain.text += fmt.Sprintf(" (value of %s)", out.Value)
+		}
 	}
-	out.Err = st.plain(text, err)
+	out.Err = plain
 	return out
 }
 
@@ -186,16 +185,6 @@ func limitOf(err error) error {
 	}
 	return nil
 }
-
-// plainError is an error whose text was cleared of values; what it wraps is
-// only for errors.Is.
-type plainError struct {
-	text  string
-	class error
-}
-
-func (e *plainError) Error() string { return e.text }
-func (e *plainError) Unwrap() error { return e.class }
 
 // unlabelled says which members lack a label that the template names; empty: none that
 // it reads does. Whoever may write a member can hold up the template by this.
@@ -236,9 +225,10 @@ func groupsOf(u view.Update) []*view.Group {
 	return nil
 }
 
-func (st *state) plain(text string, err error) error {
+// plain is an error whose text was cleared of values; its class is only for errors.Is.
+func (st *state) plain(text string, err error) *valueError {
 	if text := st.unlabelled(text); text != "" {
-		return &plainError{text, ErrMissing}
+		return &valueError{text: text, class: ErrMissing}
 	}
 	var class error
 	if strings.HasPrefix(text, "map has no entry for key ") || strings.HasPrefix(text, "nil data; no entry for key ") {
@@ -254,7 +244,7 @@ func (st *state) plain(text string, err error) error {
 	for _, r := range st.reads {
 		text = r.redact(text)
 	}
-	return &plainError{st.t.redactPlain(text), class}
+	return &valueError{text: st.t.redactPlain(text), class: class}
 }
 
 var (

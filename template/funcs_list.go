@@ -244,8 +244,6 @@ func sortedValues(dict map[string]any) []any {
 	return values
 }
 
-var errNegative = errors.New("count must not be negative")
-
 // Pair is one key of a config tree as ls and tree return it.
 type Pair struct {
 	Path  string // whole: "web/backends/a"
@@ -528,22 +526,9 @@ func numbers(vs ...reflect.Value) error {
 	return nil
 }
 
-func toFloat(v reflect.Value) float64 {
-	switch {
-	case v.CanInt():
-		return float64(v.Int())
-	case v.CanUint():
-		return float64(v.Uint())
-	}
-	return v.Float()
-}
+func toFloat(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
 
-func toInt(v reflect.Value) int64 {
-	if v.CanUint() {
-		return int64(v.Uint()) //nolint:gosec // Wraps as a conversion in Go does.
-	}
-	return v.Int()
-}
+func toInt(v reflect.Value) int64 { return v.Convert(reflect.TypeFor[int64]()).Int() }
 
 func widened(v reflect.Value) any {
 	switch {

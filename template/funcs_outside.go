@@ -174,20 +174,16 @@ func (st *state) dumpFormat(format string, args ...any) (string, error) {
 	return "", err
 }
 
-func (st *state) sockaddr(expression ...string) (string, error) {
-	if st.t.cfg.Sockaddr != nil {
-		return st.t.cfg.Sockaddr(strings.Join(expression, " "))
-	}
-	return localAddress(expression...)
-}
-
-// localAddress evaluates an expression of go-sockaddr on the addresses of this
+// sockaddr evaluates an expression of go-sockaddr on the addresses of this
 // host, such as `GetPrivateIP` or `GetInterfaceIP "eth0"`. Several arguments
 // are joined with spaces. The interfaces are read anew at each call; nothing
 // is connected to. Some expressions ask the routing table, for which the
 // library runs ip(8).
-func localAddress(expression ...string) (string, error) {
+func (st *state) sockaddr(expression ...string) (string, error) {
 	text := strings.Join(expression, " ")
+	if st.t.cfg.Sockaddr != nil {
+		return st.t.cfg.Sockaddr(text)
+	}
 	address, err := sockaddr.Parse("{{ " + text + " }}")
 	if err != nil {
 		reason := err.Error() // Not wrapped: its place is one in the expression.

@@ -2,6 +2,7 @@ package template
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/md5" //nolint:gosec // The function md5sum is for cache keys, not for security.
 	"crypto/sha256"
@@ -149,14 +150,13 @@ func indent(spaces int, s string) (string, error) {
 	if spaces < 0 {
 		return "", fmt.Errorf("indent of %d: it must not be negative", spaces)
 	}
-	if n := spaces * (strings.Count(s, "\n") + 1); spaces > maxValue || n+len(s) > maxValue {
-		return "", tooLarge(max(n, spaces))
+	if err := checkIndent(spaces, s); err != nil {
+		return "", err
 	}
-	lines := strings.SplitAfter(s, "\n")
 	prefix := strings.Repeat(" ", spaces)
 	var b strings.Builder
-	for _, line := range lines {
-		if line != "" && line != "\n" {
+	for line := range strings.Lines(s) {
+		if line != "\n" {
 			b.WriteString(prefix)
 		}
 		b.WriteString(line)
@@ -184,19 +184,15 @@ func (st *state) timestamp(layout ...string) (string, error) {
 
 // loop counts from 0, or from the first of two numbers, up to before the last.
 func loop(bounds ...any) ([]int64, error) {
-	var from, to int64
-	var err error
-	switch len(bounds) {
-	case 1:
-		to, err = integer(bounds[0])
-	case 2:
-		if from, err = integer(bounds[0]); err == nil {
-			to, err = integer(bounds[1])
-		}
-	default:
+	if len(bounds) == 1 {
+		bounds = []any{0, bounds[0]}
+	}
+	if len(bounds) != 2 {
 		return nil, fmt.Errorf("loop takes one or two numbers, not %d", len(bounds))
 	}
-	if err != nil || from >= to {
+	from, err1 := integer(bounds[0])
+	to, err2 := integer(bounds[1])
+	if err := cmp.Or(err1, err2); err != nil || from >= to {
 		return nil, err
 	}
 	if n := uint64(to) - uint64(from); n > maxSteps {
@@ -211,10 +207,8 @@ func loop(bounds ...any) ([]int64, error) {
 
 func integer(v any) (int64, error) {
 	switch r := reflect.ValueOf(v); {
-	case r.CanInt():
-		return r.Int(), nil
-	case r.CanUint():
-		return int64(r.Uint()), nil //nolint:gosec // Wraps as a conversion in Go does.
+	case r.CanInt(), r.CanUint():
+		return toInt(r), nil
 	case r.Kind() == reflect.String:
 		return parseInt(r.String())
 	}
@@ -235,10 +229,10 @@ var parseFunctions = map[string]any{
 	"parseJSON":             parseJSON,
 	"decodeJSON":            decodeJSON,
 	"parseYAML":             parseYAML,
-	"toJSON":                toJSON,
-	"toJSONPretty":          toJSONPretty,
-	"toUnescapedJSON":       unescapedJSON(""),
-	"toUnescapedJSONPretty": unescapedJSON("  "),
+	"toJSON":                jsonText(true, ""),
+	"toJSONPretty":          jsonText(true, "  "),
+	"toUnescapedJSON":       jsonText(false, ""),
+	"toUnescapedJSONPretty": jsonText(false, "  "),
 	"toYAML":                toYAML,
 	"toTOML":                toTOML,
 }
@@ -354,28 +348,17 @@ func yamlPlace(err error) string {
 	return ""
 }
 
-func toJSON(v any) (string, error) {
-	b, err := json.Marshal(textKeys(v))
-	return string(bytes.TrimSpace(b)), err
-}
-
-func toJSONPretty(v any) (string, error) {
-	if err := checkPretty(v); err != nil {
-		return "", err
-	}
-	b, err := json.MarshalIndent(textKeys(v), "", "  ")
-	return string(bytes.TrimSpace(b)), err
-}
-
-// unescapedJSON returns a function that writes JSON without escapes for HTML.
-func unescapedJSON(indent string) func(any) (string, error) {
+// jsonText returns a function that writes JSON, with escapes for HTML or without.
+func jsonText(escape bool, indent string) func(any) (string, error) {
 	return func(v any) (string, error) {
-		if err := checkPretty(v); err != nil {
-			return "", err
+		if indent != "" {
+			if err := checkPretty(v); err != nil {
+				return "", err
+			}
 		}
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
+		enc.SetEscapeHTML(escape)
 		enc.SetIndent("", indent)
 		err := enc.Encode(textKeys(v))
 		return strings.TrimRight(b.String(), "\r\n"), err
@@ -398,8 +381,8 @@ var encodeFunctions = map[string]any{
 	"base64Decode":    func(s string) (string, error) { return decode64(base64.StdEncoding, s) },
 	"base64URLEncode": func(s string) string { return base64.URLEncoding.EncodeToString([]byte(s)) },
 	"base64URLDecode": func(s string) (string, error) { return decode64(base64.URLEncoding, s) },
-	"sha256Hex":       sha256Hex,
-	"md5sum":          md5sum,
+	"sha256Hex":       func(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s))) },
+	"md5sum":          func(s string) string { return fmt.Sprintf("%x", md5.Sum([]byte(s))) }, //nolint:gosec // for cache keys and old file formats
 	"hmacSHA256Hex":   hmacSHA256Hex,
 }
 
@@ -409,17 +392,6 @@ func decode64(enc *base64.Encoding, s string) (string, error) {
 		return "", &inputError{s, "value is not base64"}
 	}
 	return string(b), nil
-}
-
-func sha256Hex(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])
-}
-
-// md5sum is for cache keys and old file formats, not for security.
-func md5sum(s string) string {
-	sum := md5.Sum([]byte(s)) //nolint:gosec // See above.
-	return hex.EncodeToString(sum[:])
 }
 
 func hmacSHA256Hex(message, key string) string {

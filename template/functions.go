@@ -13,25 +13,16 @@ import (
 	"github.com/Masterminds/sprig/v3"
 )
 
-// function is one template function: a plain Go function, or one that is made
-// for the state of each executor.
+// function is one template function.
 type function struct {
-	fn    any
-	make  func(*state) any
-	allow string // what the allow setting must name; empty: nothing
-	pure  bool   // it gives the same for the same arguments, and does nothing else
+	make  func(*state) any // the Go function of an executor
+	allow string           // what the allow setting must name; empty: nothing
+	pure  bool             // it gives the same for the same arguments, and does nothing else
 }
 
 // impure are functions whose result is a matter of the time, of the network, or of
 // places in memory, among groups that are pure otherwise.
 var impure = []string{"ago", "spew_sdump", "spew_sprintf", "unixEpoch", "toDate", "mustToDate", "uuidv4", "getHostByName"}
-
-func (f function) bind(st *state) any {
-	if f.make != nil {
-		return f.make(st)
-	}
-	return f.fn
-}
 
 // functionTable returns every function by name. It is made once.
 var functionTable = sync.OnceValue(func() map[string]function {
@@ -43,14 +34,12 @@ var functionTable = sync.OnceValue(func() map[string]function {
 			table[name] = f
 		}
 	}
-	own := map[string]any{}
 	for _, group := range []map[string]any{
 		textFunctions, parseFunctions, encodeFunctions, mathFunctions(), mapFunctions, listFunctions, quoteFunctions,
 	} {
-		maps.Copy(own, group)
-	}
-	for name, fn := range own {
-		table[name] = function{make: bounded(fn), pure: !slices.Contains(impure, name)}
+		for name, fn := range group {
+			table[name] = function{make: bounded(fn), pure: !slices.Contains(impure, name)}
+		}
 	}
 	maps.Copy(table, viewFunctions())
 	maps.Copy(table, outsideFunctions())
@@ -92,9 +81,6 @@ func parseCatalog() []Function {
 			continue
 		}
 		part := strings.SplitN(line, " :: ", 4)
-		if len(part) < 4 {
-			panic("template: line of the catalog: " + line)
-		}
 		f := Function{Name: part[0], Group: group, Summary: part[1], Example: part[2], Varies: part[3] == "*"}
 		if !f.Varies {
 			f.Result = unescape.Replace(part[3])
@@ -116,7 +102,7 @@ func signature(name string, table map[string]function) string {
 	if !ok {
 		return builtins[name]
 	}
-	t := reflect.TypeOf(f.bind(&state{t: &Template{}}))
+	t := reflect.TypeOf(f.make(&state{t: &Template{}}))
 	var args []string
 	for i := range t.NumIn() {
 		if in := t.In(i); t.IsVariadic() && i == t.NumIn()-1 {
@@ -168,9 +154,9 @@ func sprigFunctions() map[string]any {
 		"dig":             dig,
 		"keys":            sortedKeys,
 		"values":          sortedValues,
-		"repeat":          repeat,
-		"indent":          sprigIndent,
-		"nindent":         func(n int, s string) (string, error) { s, err := sprigIndent(n, s); return "\n" + s, err },
+		"repeat":          refusing(funcs["repeat"], func(n int, s string) error { return checkRepeat(n, len(s)) }),
+		"indent":          refusing(funcs["indent"], checkIndent),
+		"nindent":         refusing(funcs["nindent"], checkIndent),
 		"replace":         replaceAll,
 		"join":            refusing(funcs["join"], checkJoin),
 		"until":           refusing(funcs["until"], func(n int) error { return steps(max(int64(n), -int64(n))) }),
@@ -188,26 +174,18 @@ func sprigFunctions() map[string]any {
 	return funcs
 }
 
-func repeat(count int, s string) (string, error) {
+// checkRepeat checks how often a text of some bytes is repeated.
+func checkRepeat(count, size int) error {
 	if count < 0 {
-		return "", errNegative
+		return errors.New("count must not be negative")
 	}
-	if len(s) > 0 && count > maxValue/len(s) {
-		return "", fmt.Errorf("a text repeated %d times is %w", count, ErrTooLarge)
+	if size > 0 && count > maxValue/size {
+		return fmt.Errorf("%d bytes repeated %d times are %w", size, count, ErrTooLarge)
 	}
-	return strings.Repeat(s, count), nil
+	return nil
 }
 
-func sprigIndent(n int, s string) (string, error) {
-	if n < 0 {
-		return "", errNegative
-	}
-	if lines := strings.Count(s, "\n") + 1; n > maxValue/lines {
-		return "", fmt.Errorf("%d lines indented by %d are %w", lines, n, ErrTooLarge)
-	}
-	pad := strings.Repeat(" ", n)
-	return pad + strings.ReplaceAll(s, "\n", "\n"+pad), nil
-}
+func checkIndent(spaces int, s string) error { return checkRepeat(spaces, strings.Count(s, "\n")+1) }
 
 func checkJoin(sep string, list any) error {
 	n := 0

@@ -21,7 +21,7 @@ func plainly(tb testing.TB, source string, v *view.View) (string, error) {
 	st := &state{t: &Template{cfg: Config{Name: "t.tmpl", Source: source}}, view: v, last: -1}
 	funcs := texttemplate.FuncMap{}
 	for name, f := range functionTable() {
-		funcs[name] = f.bind(st)
+		funcs[name] = f.make(st)
 	}
 	tmpl, err := texttemplate.New("t.tmpl").Funcs(funcs).Option("missingkey=error").Parse(source)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -40,7 +41,7 @@ func parseError(cfg Config, err error) error {
 	line, _ := strconv.Atoi(m[1])
 	text = strings.TrimPrefix(text, m[0])
 	if strings.HasSuffix(text, "unexpected EOF") {
-		if word, at := unclosed(cfg, cmp.Or(cfg.Left, "{{"), cmp.Or(cfg.Right, "}}")); at > 0 {
+		if word, at := unclosed(cfg); at > 0 {
 			return &Error{Template: cfg.Name, Line: at, Column: guessColumn(cfg, at), Err: fmt.Errorf("%s has no {{ end }}", word)}
 		}
 	}
@@ -58,26 +59,39 @@ func guessColumn(cfg Config, line int) int {
 	if line < 1 || line > len(lines) {
 		return 1
 	}
-	left, right := cmp.Or(cfg.Left, "{{"), cmp.Or(cfg.Right, "}}")
-	text, first := lines[line-1], 0
-	for at := 0; ; {
-		i := strings.Index(text[at:], left)
-		if i < 0 {
-			return max(first, 1)
-		}
-		at += i
+	first := 0
+	for at, action := range cfg.actions(lines[line-1]) {
 		first = cmp.Or(first, at+1)
-		end := strings.Index(text[at:], right)
-		if end < 0 {
-			return at + 1
-		}
 		tree := parse.New("x")
 		tree.Mode = parse.SkipFuncCheck
-		_, err := tree.Parse(text[at:at+end+len(right)], cfg.Left, cfg.Right, map[string]*parse.Tree{})
+		_, err := tree.Parse(action, cfg.Left, cfg.Right, map[string]*parse.Tree{})
 		if err != nil && !strings.Contains(err.Error(), "unexpected EOF") {
 			return at + 1
 		}
-		at += end
+	}
+	return max(first, 1)
+}
+
+// actions yields the actions of a text with their delimiters, and where they begin. One
+// that does not end is the last.
+func (c *Config) actions(text string) iter.Seq2[int, string] {
+	left, right := cmp.Or(c.Left, "{{"), cmp.Or(c.Right, "}}")
+	return func(yield func(int, string) bool) {
+		for at := 0; ; {
+			i := strings.Index(text[at:], left)
+			if i < 0 {
+				return
+			}
+			at += i
+			action := text[at:]
+			if end := strings.Index(action[len(left):], right); end >= 0 {
+				action = action[:len(left)+end+len(right)]
+			}
+			if !yield(at, action) {
+				return
+			}
+			at += len(action)
+		}
 	}
 }
 
@@ -189,38 +203,19 @@ func syntaxHint(text, line string) string {
 var blockWord = regexp.MustCompile(`^-?\s*(if|range|with|define|block|end)\b`)
 
 // unclosed finds the innermost block without an end: its word and line; 0 for none.
-func unclosed(cfg Config, left, right string) (string, int) {
-	type block struct {
-		word string
-		line int
-	}
-	var open []block
-	text := cfg.Source
-	for at := 0; ; {
-		i := strings.Index(text[at:], left)
-		if i < 0 {
-			break
-		}
-		at += i + len(left)
-		end := strings.Index(text[at:], right)
-		if end < 0 {
-			break
-		}
-		m := blockWord.FindStringSubmatch(text[at : at+end])
-		switch {
+func unclosed(cfg Config) (string, int) {
+	words, lines := []string{""}, []int{0}
+	for at, action := range cfg.actions(cfg.Source) {
+		m := blockWord.FindStringSubmatch(action[len(cmp.Or(cfg.Left, "{{")):])
+		switch n := len(words); {
 		case m == nil:
 		case m[1] != "end":
-			open = append(open, block{m[1], 1 + strings.Count(text[:at], "\n")})
-		case len(open) > 0:
-			open = open[:len(open)-1]
+			words, lines = append(words, m[1]), append(lines, placeOf(cfg.Source, at).line)
+		case n > 1:
+			words, lines = words[:n-1], lines[:n-1]
 		}
-		at += end
 	}
-	if len(open) == 0 {
-		return "", 0
-	}
-	last := open[len(open)-1]
-	return last.word, last.line
+	return words[len(words)-1], lines[len(lines)-1]
 }
 
 // otherLanguage warns of marks of other template languages, which are plain text
@@ -228,20 +223,17 @@ func unclosed(cfg Config, left, right string) (string, int) {
 func (t *Template) otherLanguage() {
 	for _, tree := range t.sortedTrees() {
 		inspect(tree.Root, func(n parse.Node) {
-			text, ok := n.(*parse.TextNode)
-			if !ok {
-				return
-			}
-			for _, mark := range []string{"{% if", "{% for", "{% end", "{%- if", "{%- for", "{%- end", "<% if", "<%= "} {
-				if i := strings.Index(string(text.Text), mark); i >= 0 {
-					p := placeOf(t.cfg.Source, int(text.Pos)+i)
+			if text, ok := n.(*parse.TextNode); ok {
+				if at := foreignMark.FindIndex(text.Text); at != nil {
+					p := placeOf(t.cfg.Source, int(text.Pos)+at[0])
 					t.warnings = append(t.warnings, Warning{
 						Template: t.cfg.Name, Line: p.line, Column: p.column,
-						Text: mark + " is written to the file as it is: actions are Go's text/template, as in {{ if ... }}{{ end }}",
+						Text: string(text.Text[at[0]:at[1]]) + " is written to the file as it is: actions are Go's text/template, as in {{ if ... }}{{ end }}",
 					})
-					return
 				}
 			}
 		})
 	}
 }
+
+var foreignMark = regexp.MustCompile(`\{%-? (if|for|end)|<% if|<%= `)

@@ -62,7 +62,7 @@ func (st *state) functions() texttemplate.FuncMap {
 	funcs, table := texttemplate.FuncMap(st.printers()), functionTable()
 	for _, name := range st.t.names {
 		if f, ok := table[name]; ok {
-			funcs[name] = f.bind(st)
+			funcs[name] = f.make(st)
 		}
 	}
 	return funcs
@@ -123,9 +123,8 @@ func (t *Template) Render(ctx context.Context, v *view.View, each *Each) ([]byte
 func (t *Template) take() (*state, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.abandoned >= maxAbandoned {
-		err := fmt.Errorf("%w: a previous execution has still not ended", ErrTimeout)
-		return nil, &Error{Template: t.cfg.Name, Err: err}
+	if t.abandoned.Load() >= maxAbandoned {
+		return nil, &Error{Template: t.cfg.Name, Err: fmt.Errorf("%w: a previous execution has still not ended", ErrTimeout)}
 	}
 	if n := len(t.free); n > 0 {
 		st := t.free[n-1]
@@ -170,20 +169,12 @@ func (t *Template) wait(ctx context.Context, st *state, done chan result) ([]byt
 		return nil, r.err
 	case <-limit.C:
 	}
-	t.abandon(done)
-	return nil, &Error{Template: t.cfg.Name, Err: fmt.Errorf("%w: it is inside one function call", reason)}
-}
-
-func (t *Template) abandon(done chan result) {
-	t.mu.Lock()
-	t.abandoned++
-	t.mu.Unlock()
+	t.abandoned.Add(1)
 	go func() {
 		<-done
-		t.mu.Lock()
-		t.abandoned--
-		t.mu.Unlock()
+		t.abandoned.Add(-1)
 	}()
+	return nil, &Error{Template: t.cfg.Name, Err: fmt.Errorf("%w: it is inside one function call", reason)}
 }
 
 func (st *state) begin(v *view.View) {
@@ -277,11 +268,8 @@ func (st *state) leave(int) string {
 // innermost returns the last error of text/template in a chain.
 func innermost(err error) (texttemplate.ExecError, bool) {
 	exec, ok := errors.AsType[texttemplate.ExecError](err)
-	for found := ok; found; {
-		var next texttemplate.ExecError
-		if next, found = errors.AsType[texttemplate.ExecError](errors.Unwrap(exec.Err)); found {
-			exec = next
-		}
+	for next, found := exec, ok; found; next, found = errors.AsType[texttemplate.ExecError](errors.Unwrap(exec.Err)) {
+		exec = next
 	}
 	return exec, ok
 }

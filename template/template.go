@@ -99,9 +99,9 @@ type Template struct {
 	memo      atomic.Pointer[memo] // of the last execution; nil: nothing to keep
 	size      atomic.Int64         // bytes of the last output
 	grace     time.Duration        // how long an execution may take to notice its end
-	mu        sync.Mutex           // mu guards free and abandoned
+	abandoned atomic.Int32         // executions that ignored their limit and still run
+	mu        sync.Mutex           // mu guards free
 	free      []*state             // idle ones
-	abandoned int                  // executions that ignored their limit and still run
 }
 
 // graceful is how long an execution that was asked to end may take: it

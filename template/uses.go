@@ -2,8 +2,10 @@ package template
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,12 +126,7 @@ func findUses(t *Template) Deps {
 			}
 		})
 	}
-	slices.SortStableFunc(d.Uses, func(a, b Use) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
+	slices.SortStableFunc(d.Uses, func(a, b Use) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 	return d
 }
 
@@ -226,7 +223,7 @@ func (u Use) String() string {
 	case u.Version:
 		return s + " (version)"
 	case u.Source.Kind == view.KindConfig && u.Prefix:
-		return s + "/" + strings.TrimSuffix(u.Key+"/", "/") + strings.Repeat("/", min(len(u.Key), 1)) + "*"
+		return s + "/" + path.Join(u.Key, "*")
 	case u.Source.Kind == view.KindConfig:
 		return s + "/" + u.Key
 	}
