@@ -17,11 +17,7 @@ var stagedWords = map[string]string{"src": "staged", "dest": "destination"}
 // Confd translates one template resource of confd, or its main settings;
 // several are translated into one result by calling it again.
 func Confd(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
-	if r == nil {
-		r = newResult("confd's " + filepath.Base(name))
-		r.layout = layoutLeaves
-	}
-	m, err := parseConfig(name, data, toml.Unmarshal)
+	r, m, err := r.open("confd", layoutLeaves, name, data, toml.Unmarshal)
 	if err != nil {
 		return nil, err
 	}
@@ -181,11 +177,8 @@ var keyCalls = map[string]keyCall{
 }
 
 // keyed writes a call that names keys.
-func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) ([]token, string) {
-	out, problem := w.rename(slices.Clone(list), arg, name, c.single, c.change)
-	if problem != "" {
-		return nil, problem
-	}
+func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) []token {
+	out := w.rename(slices.Clone(list), arg, name, c.single, c.change)
 	end := argument(out, arg)
 	before := strings.ReplaceAll(c.before, "REF", joined(out[arg:end]))
 	head := append(slices.Clone(out[:i]), token{before + c.fn + " ", 'o'})
@@ -197,15 +190,15 @@ func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) ([]to
 	config, _, _ := strings.Cut(patternOf(out[arg:end]), "/")
 	if c.after != "" {
 		if config == "" {
-			return nil, name + " of a pattern whose first element is computed"
+			panic(problem(name + " of a pattern whose first element is computed"))
 		}
 		head = append(head, token{strings.ReplaceAll(c.after, "CONFIG", config), 'o'})
 	}
-	return append(head, out[end:]...), ""
+	return append(head, out[end:]...)
 }
 
 // confdCall translates confd's calls.
-func confdCall(w *rewriter, list []token, i int) ([]token, string) {
+func confdCall(w *rewriter, list []token, i int) []token {
 	name := list[i].text
 	arg := next(list, i)
 	if arg < len(list) && (name == "gets" || name == "getvs") {
@@ -222,11 +215,11 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	}
 	if s, ok := literal(list, arg); ok && call == "getv with default" && s != path.Clean("/"+s) { // there is no such key
 		second := next(list, arg)
-		return slices.Concat(list[:i], list[second:]), ""
+		return slices.Concat(list[:i], list[second:])
 	}
 	if special, ok := confdSpecial[name]; ok {
-		if out, problem := special(w, list, i, arg); out != nil || problem != "" {
-			return out, problem
+		if out := special(w, list, i, arg); out != nil {
+			return out
 		}
 	}
 	if c, ok := keyCalls[call]; ok {
@@ -237,22 +230,22 @@ func confdCall(w *rewriter, list []token, i int) ([]token, string) {
 	} else if to, ok := swapped[name]; ok {
 		args, _ := callAt(list, i)
 		if len(args) != 2 {
-			return nil, name + " takes its arguments in another order"
+			panic(problem(name + " takes its arguments in another order"))
 		}
-		return rewritten(list, i, to, args[1], args[0]), ""
+		return rewritten(list, i, to, args[1], args[0])
 	} else if slices.Contains(differs, name) {
-		return nil, "no counterpart of " + name + ", which asks the host or a name server at each pass: put what it gives into a key"
+		panic(problem("no counterpart of " + name + ", which asks the host or a name server at each pass: put what it gives into a key"))
 	}
-	return list, ""
+	return list
 }
 
 // confdSpecial are the calls that no table describes. One that returns nothing leaves the
 // call to the tables.
-var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) ([]token, string){
-	"get": func(w *rewriter, list []token, i, arg int) ([]token, string) {
+var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) []token{
+	"get": func(w *rewriter, list []token, i, arg int) []token {
 		s, ok := literal(list, arg)
 		if !ok {
-			return nil, "get of a name that is computed: use getv"
+			panic(problem("get of a name that is computed: use getv"))
 		}
 		pair, value := quoteGo("/"+strings.Trim(s, "/")), keyCall{"", "key", "))", true, noPattern}
 		if w.remco {
@@ -261,87 +254,87 @@ var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) ([]tok
 		value.before = `(dict "Key" ` + pair + ` "Value" (`
 		return w.keyed(list, i, arg, "get", value)
 	},
-	"ls": func(w *rewriter, list []token, i, arg int) ([]token, string) {
+	"ls": func(w *rewriter, list []token, i, arg int) []token {
 		s, ok := literal(list, arg)
 		if ok && s == "/" { // which does not list directories there
 			return w.keyed(list, i, arg, "ls", keyCall{"(keys (explode (", "ls", ")))", false, noPattern})
 		}
-		out, problem := w.rename(slices.Clone(list), arg, "ls", false, noPattern)
-		if w.remco || problem != "" || ok && !deep(w.prefix, s) {
-			return nil, ""
+		out := w.rename(slices.Clone(list), arg, "ls", false, noPattern)
+		if w.remco || ok && !deep(w.prefix, s) {
+			return nil
 		}
 		end := argument(out, arg)
 		ref := joined(out[arg:end])
 		// The list of a key that is no directory is its own name.
 		call := tokens("(ternary (list (base " + ref + ")) (keys (explode (tree " + ref + "))) (keyExists " + ref + "))")
-		return slices.Concat(out[:i], call, out[end:]), ""
+		return slices.Concat(out[:i], call, out[end:])
 	},
-	"getenv": func(w *rewriter, list []token, i, _ int) ([]token, string) {
+	"getenv": func(w *rewriter, list []token, i, _ int) []token {
 		w.allow("env")
 		list[i].text = "env"
 		if args, end := callAt(list, i); len(args) == 2 {
 			list = slices.Concat(list[:i], tokens("(or (env "+joined(args[0])+") "+joined(args[1])+")"), list[end:])
 		}
-		return list, ""
+		return list
 	},
-	"hostname": func(_ *rewriter, list []token, i, _ int) ([]token, string) {
+	"hostname": func(_ *rewriter, list []token, i, _ int) []token {
 		list[i] = token{"(agent).Host", 'o'}
-		return list, ""
+		return list
 	},
-	"replace": func(_ *rewriter, list []token, i, _ int) ([]token, string) {
+	"replace": func(_ *rewriter, list []token, i, _ int) []token {
 		args, _ := callAt(list, i)
 		if len(args) != 4 || joined(args[3]) != "-1" {
-			return nil, "replace that does not replace all"
+			panic(problem("replace that does not replace all"))
 		}
-		return rewritten(list, i, "replaceAll", args[1], args[2], args[0]), ""
+		return rewritten(list, i, "replaceAll", args[1], args[2], args[0])
 	},
-	"reverse": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
+	"reverse": func(_ *rewriter, list []token, i, arg int) []token {
 		// confd knows the list of gets under another name than its own.
 		if strings.HasPrefix(joined(list[min(arg, len(list)):argument(list, arg)]), "(gets ") {
-			return slices.Concat(list[:i], list[arg:]), ""
+			return slices.Concat(list[:i], list[arg:])
 		}
-		return nil, ""
+		return nil
 	},
-	"seq": func(_ *rewriter, list []token, i, _ int) ([]token, string) {
+	"seq": func(_ *rewriter, list []token, i, _ int) []token {
 		args, _ := callAt(list, i)
 		if len(args) != 2 {
-			return nil, "seq of a piped value"
+			panic(problem("seq of a piped value"))
 		}
-		return rewritten(list, i, "loop", args[0], tokens("(add 1 "+joined(args[1])+")")), ""
+		return rewritten(list, i, "loop", args[0], tokens("(add 1 "+joined(args[1])+")"))
 	},
-	"atoi": func(_ *rewriter, list []token, i, arg int) ([]token, string) {
+	"atoi": func(_ *rewriter, list []token, i, arg int) []token {
 		end := argument(list, arg)
 		if s, ok := literal(list, arg); ok && s != "" {
 			list[i].text = "parseInt"
-			return list, ""
+			return list
 		} else if end == arg {
-			return nil, "atoi of a piped value: write atoi (VALUE)"
+			panic(problem("atoi of a piped value: write atoi (VALUE)"))
 		}
 		// atoi of an empty text fails; parseInt gives 0.
 		value := joined(list[arg:end])
 		number := tokens("(or (and (ne " + value + " \"\") (parseInt " + value + ")) (and (eq " + value + " \"\") (fail \"atoi of an empty text\")) 0)")
-		return slices.Concat(list[:i], number, list[end:]), ""
+		return slices.Concat(list[:i], number, list[end:])
 	},
 }
 
 // confdFields translates the fields of pairs: the key of one is its whole path.
-func confdFields(w *rewriter, of shape, base, path string, _ []token) (string, string) {
+func confdFields(w *rewriter, of shape, base, path string, _ []token) string {
 	if of.kind == passed && w.listed && (path == "Key" || path == "Value") {
-		return "", "whether ." + path + " in a defined template is of a pair cannot be seen"
+		panic(problem("whether ." + path + " in a defined template is of a pair cannot be seen"))
 	}
 	if of.kind != pair {
-		return "", ""
+		return ""
 	}
 	switch path {
 	case "Key":
 		if key := w.result.pairKey(w.prefix, base+".Path"); key != "" {
-			return key, ""
+			return key
 		}
-		return "", "the key of a pair, whose config has another name than its znode: use getv of the key"
+		panic(problem("the key of a pair, whose config has another name than its znode: use getv of the key"))
 	case "Value":
-		return "", ""
+		return ""
 	}
-	return "", "pairs have no field " + path
+	panic(problem("pairs have no field " + path))
 }
 
 // callAt are the arguments of the call at list[i], and its end.
@@ -395,11 +388,7 @@ func argument(list []token, start int) int {
 
 // Remco translates settings of remco: the main file, or one resource.
 func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
-	if r == nil {
-		r = newResult("remco's " + filepath.Base(name))
-		r.layout = layoutLeaves
-	}
-	m, err := parseConfig(name, data, toml.Unmarshal)
+	r, m, err := r.open("remco", layoutLeaves, name, data, toml.Unmarshal)
 	if err != nil {
 		return nil, err
 	}

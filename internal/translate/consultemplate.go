@@ -13,12 +13,9 @@ import (
 // ConsulTemplate translates settings of consul-template, in HCL or JSON.
 // Several files are translated into one result by calling it again.
 func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result, error) {
-	m, err := parseConfig(name, data, hcl.Unmarshal)
+	r, m, err := r.open("consul-template", layoutPlain, name, data, hcl.Unmarshal)
 	if err != nil {
 		return nil, err
-	}
-	if r == nil {
-		r = newResult("consul-template's " + filepath.Base(name))
 	}
 	c := ctFile{r: r, read: read, left: "{{", right: "}}"}
 	if d := first(m["default_delimiters"]); d != nil {
@@ -225,13 +222,13 @@ func ctCommand(v any) []string {
 var ctDialect = dialect{left: "{{", right: "}}", lists: lists, call: ctCall, mapField: ctFields}
 
 // ctCall translates consul-template's calls.
-func ctCall(w *rewriter, list []token, i int) ([]token, string) {
+func ctCall(w *rewriter, list []token, i int) []token {
 	name := list[i].text
 	arg := next(list, i)
 	switch name {
 	case "key", "keyExists", "keyOrDefault", "ls", "tree", "safeLs", "safeTree":
 		if s, ok := literal(list, arg); ok && strings.ContainsAny(s, "@?") {
-			return nil, name + " of another data centre"
+			panic(problem(name + " of another data centre"))
 		}
 		// The first element becomes the name of a config block.
 		return w.rename(list, arg, name, strings.HasPrefix(name, "key"), func(s string) (string, bool) { return s, true })
@@ -240,34 +237,34 @@ func ctCall(w *rewriter, list []token, i int) ([]token, string) {
 		return w.serviceName(list, i, arg)
 	case "services", "catalogServices":
 		if arg < len(list) && list[arg].kind == 's' {
-			return nil, name + " of a data centre"
+			panic(problem(name + " of a data centre"))
 		}
 		w.result.set = true
 		// A service of Consul has instances, whatever their status.
-		return slices.Concat(list[:i], []token{{"groups", 'w'}, {" ", 'b'}, {`"services" "any"`, 's'}}, list[i+1:]), ""
+		return slices.Concat(list[:i], []token{{"groups", 'w'}, {" ", 'b'}, {`"services" "any"`, 's'}}, list[i+1:])
 	case "file":
 		if s, ok := literal(list, arg); !ok || filepath.IsAbs(s) || strings.HasPrefix(filepath.Clean(s), "..") {
-			return nil, "a file outside of the directory of the template: file reads below it"
+			panic(problem("a file outside of the directory of the template: file reads below it"))
 		}
 	}
-	return list, ""
+	return list
 }
 
 // serviceName translates the service that is asked for:
 // "tag.name?query@dc~near|filter", and a filter of its own.
-func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
+func (w *rewriter) serviceName(list []token, i, arg int) []token {
 	s, ok := literal(list, arg)
 	if !ok {
 		end := argument(list, arg)
 		if tag, name := w.computedTag(list[min(arg, end):end]); name != "" && next(list, end-1) == len(list) {
-			return slices.Concat(list[:i], tokens("(index (service "+quoteGo(w.result.service(name))+" | byTag) "+tag+")"), list[end:]), ""
+			return slices.Concat(list[:i], tokens("(index (service "+quoteGo(w.result.service(name))+" | byTag) "+tag+")"), list[end:])
 		}
 		return w.computedService(list, i, arg)
 	}
 	name, filter, _ := strings.Cut(s, "|")
 	if at := strings.IndexAny(name, "@~?"); at >= 0 {
 		w.result.service(name[strings.LastIndexByte(name[:at], '.')+1 : at])
-		return nil, "a data centre, a near node or a query of a service: ZooKeeper has none; leave it out, or follow another group"
+		panic(problem("a data centre, a near node or a query of a service: ZooKeeper has none; leave it out, or follow another group"))
 	}
 	tag := ""
 	dot := strings.LastIndexByte(name, '.')
@@ -277,16 +274,13 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 	end := arg + 1
 	if more := next(list, arg); more < len(list) && list[more].kind == 's' {
 		if filter != "" {
-			return nil, "two filters"
+			panic(problem("two filters"))
 		}
 		filter, _ = literal(list, more)
 		end = more + 1
 	}
 	w.result.service(name)
-	status, problem := ctFilter(filter)
-	if problem != "" {
-		return nil, problem
-	}
+	status := ctFilter(filter)
 	text := "service " + quoteGo(w.result.service(name)) + status
 	list[arg].text = quoteGo(w.result.service(name))
 	if tag == "" {
@@ -294,23 +288,23 @@ func (w *rewriter) serviceName(list []token, i, arg int) ([]token, string) {
 		if status != "" {
 			out = append(out, token{" ", 'b'}, token{strings.TrimSpace(status), 's'})
 		}
-		return append(out, list[end:]...), ""
+		return append(out, list[end:]...)
 	}
 	w.tmpl.note("the tag %q is a label of that name, whose value is empty or true", tag)
-	return slices.Concat(list[:i], tokens("(index ("+text+" | byTag) "+quoteGo(tag)+")"), list[end:]), ""
+	return slices.Concat(list[:i], tokens("(index ("+text+" | byTag) "+quoteGo(tag)+")"), list[end:])
 }
 
 // ctFilter is the status that a filter of consul-template asks for.
-func ctFilter(filter string) (string, string) {
+func ctFilter(filter string) string {
 	switch strings.TrimPrefix(strings.TrimSuffix(strings.ReplaceAll(filter, " ", ""), ",warning"), "warning,") { // no member is in a state between
 	case "", "passing":
-		return "", ""
+		return ""
 	case "any":
-		return ` "any"`, ""
+		return ` "any"`
 	case "critical":
-		return ` "down"`, ""
+		return ` "down"`
 	}
-	return "", "the filter " + quoteGo(filter) + " of a service: members are up, draining, maintenance or down"
+	panic(problem("the filter " + quoteGo(filter) + " of a service: members are up, draining, maintenance or down"))
 }
 
 // computedTag are the tag and the name of a service whose tag alone is computed, as in
@@ -337,25 +331,20 @@ func (w *rewriter) computedTag(expr []token) (string, string) {
 
 // computedService is a service whose name is computed: one of a set of groups. Its name
 // becomes a variable, which stays the same inside of blocks.
-func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
+func (w *rewriter) computedService(list []token, i, arg int) []token {
 	end := argument(list, arg)
 	if end == arg || list[0].text == "else" {
-		return nil, "service without a name, or of a name that is computed after an else"
+		panic(problem("service without a name, or of a name that is computed after an else"))
 	}
-	expr, problem := w.translated(slices.Clone(list[arg:end]), "")
-	if problem != "" {
-		return nil, problem
-	}
+	expr := w.translated(slices.Clone(list[arg:end]), "")
 	if w.tagged(list[arg:end]) {
-		return nil, "service of a name that is computed, with a tag or filter: write the tag as {{ range index (service NAME | byTag) TAG }}"
+		panic(problem("service of a name that is computed, with a tag or filter: write the tag as {{ range index (service NAME | byTag) TAG }}"))
 	}
 	w.result.set = true
 	status := ""
 	if more := next(list, end-1); more < len(list) && list[more].kind == 's' {
 		filter, _ := literal(list, more)
-		if status, problem = ctFilter(filter); problem != "" {
-			return nil, problem
-		}
+		status = ctFilter(filter)
 		end = more + 1
 	}
 	w.count++
@@ -366,7 +355,7 @@ func (w *rewriter) computedService(list []token, i, arg int) ([]token, string) {
 	}
 	ref := `(print "services/" ` + name + ")"
 	w.result.computed[ref] = name
-	return slices.Concat(list[:i+1], []token{{" ", 'b'}}, tokens(ref+status), list[end:]), ""
+	return slices.Concat(list[:i+1], []token{{" ", 'b'}}, tokens(ref+status), list[end:])
 }
 
 // tagged reports whether a text of an expression, or of its variables, is more than the
@@ -387,35 +376,35 @@ var ctMember = map[string]string{
 const ctStatus = `(get (dict "up" "passing" "down" "critical" "draining" "maintenance" "maintenance" "maintenance") MEMBER.Status)`
 
 // ctFields translates the fields of members, pairs and services.
-func ctFields(w *rewriter, of shape, base, path string, list []token) (string, string) {
+func ctFields(w *rewriter, of shape, base, path string, list []token) string {
 	name, rest, deep := strings.Cut(path, ".")
 	switch {
 	case of.kind == pair && path == "Path" && w.prefix != "":
-		return "(trimPrefix " + quoteGo(w.result.rootKeys()+"/") + " " + base + ".Path)", ""
+		return "(trimPrefix " + quoteGo(w.result.rootKeys()+"/") + " " + base + ".Path)"
 	case of.kind == passed && w.listed && slices.Contains([]string{"Address", "NodeAddress", "Name", "Tags", "Status", "ServiceMeta", "NodeMeta", "Node"}, name):
-		return "", "whether ." + name + " in a defined template is of a member cannot be seen"
+		panic(problem("whether ." + name + " in a defined template is of a member cannot be seen"))
 	case !of.structure(), of.kind == pair && slices.Contains([]string{"Path", "Key", "Value"}, path), of.kind == service && path == "Name":
-		return "", ""
+		return ""
 	case of.kind != pair && path == "Tags", of.kind != pair && path == "Tags.Contains":
 		w.tmpl.note("a tag is a label of that name, whose value is empty or true")
-		return map[bool]string{true: "in "}[deep] + base + ".Tags", ""
+		return map[bool]string{true: "in "}[deep] + base + ".Tags"
 	case of.kind != member:
 	case path == "Name" && of.name == "":
-		return "", "the name of a service that is not known here"
+		panic(problem("the name of a service that is not known here"))
 	case path == "Name":
-		return of.name, ""
+		return of.name
 	case path == "Status":
-		return strings.ReplaceAll(ctStatus, "MEMBER", base), ""
+		return strings.ReplaceAll(ctStatus, "MEMBER", base)
 	case name == "ServiceMeta" || name == "NodeMeta":
 		if !deep && !slices.ContainsFunc(list, func(t token) bool { return t.kind == 'w' && (t.text == "index" || t.text == "hasKey") }) {
-			return base + ".Meta", ""
+			return base + ".Meta"
 		}
-		return strings.TrimSuffix(base+".Labels."+rest, "."), ""
+		return strings.TrimSuffix(base+".Labels."+rest, ".")
 	case ctMember[path] != "":
 		if w.fields[path] = true; w.fields["ID"] && w.fields["Node"] {
-			return "", ".ID and .Node in one template: a member in Nerve's format has one name, which is both; give it a label for one of them, as .Labels.node"
+			panic(problem(".ID and .Node in one template: a member in Nerve's format has one name, which is both; give it a label for one of them, as .Labels.node"))
 		}
-		return base + ctMember[path], ""
+		return base + ctMember[path]
 	}
-	return "", of.kind.String() + " have no field " + path
+	panic(problem(of.kind.String() + " have no field " + path))
 }

@@ -20,12 +20,12 @@ type dialect struct {
 	keyIsPath   bool           // the key of a pair is its whole path
 	remco       bool           // its store: what is absent is empty, and a key is not listed below itself
 	lists       *regexp.Regexp // finds calls that give members or pairs
-	// call translates the call of a function at list[i]; it may change the
-	// tokens, and returns what cannot be translated.
-	call func(w *rewriter, list []token, i int) ([]token, string)
+	// call translates the call of a function at list[i]; it may change the tokens. It
+	// panics with the problem of what cannot be translated.
+	call func(w *rewriter, list []token, i int) []token
 	// mapField translates a field of a value: what stands for it, empty to leave
-	// it as it is; or why it cannot be translated. nil: fields stay.
-	mapField func(w *rewriter, of shape, base, path string, list []token) (string, string)
+	// it as it is. It panics as call does.
+	mapField func(w *rewriter, of shape, base, path string, list []token) string
 }
 
 // rewriter translates one template.
@@ -110,6 +110,7 @@ func (r *Result) translateBest(t *Template, d dialect, translate func(*Template,
 	translate(t, d)
 }
 
+// newRewriter returns one that notes what it misses in a template of nobody.
 func newRewriter(r *Result, d dialect) *rewriter {
 	return &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, scratch: map[string]shape{}, texts: map[string]string{}, fields: map[string]bool{}}
 }
@@ -177,18 +178,19 @@ func (w *rewriter) action(text string) string {
 		w.open(w.dot())
 	}
 	w.called(list)
-	out, problem := w.translated(slices.Clone(list), word)
-	if problem == "" {
-		problem = w.declare(tokens(joined(out)), word, text)
-	}
-	if problem != "" {
-		w.tmpl.miss("%s: not translated: %s: {{ %s }}", w.at, problem, text)
+	out := ""
+	why := tried(func() {
+		out = joined(w.translated(slices.Clone(list), word))
+		w.declare(tokens(out), word, text)
+	})
+	if why != "" {
+		w.tmpl.miss("%s: not translated: %s: {{ %s }}", w.at, why, text)
 		if opens(word) {
 			w.open(data)
 		}
-		return strings.TrimSpace(strings.TrimSpace(declares.FindString(text)) + " fail " + quoteGo("import: "+problem+": "+text))
+		return strings.TrimSpace(strings.TrimSpace(declares.FindString(text)) + " fail " + quoteGo("import: "+string(why)+": "+text))
 	}
-	return joined(out)
+	return out
 }
 
 // asks are the functions whose name of keys or of a service may be piped into them.
@@ -240,11 +242,15 @@ func (w *rewriter) called(list []token) {
 			continue
 		}
 		name, ok := literal(args[1], 0)
-		sh, problem := w.operand(args[2])
-		if at := slices.IndexFunc(list, func(t token) bool { return t.kind == 's' }); args[0][0].text != "executeTemplate" && at >= 0 {
-			sh, problem = w.shapeOf(list[at+1:]) // all that follows is a pipeline
-		}
-		if !ok || problem != "" {
+		var sh shape
+		why := tried(func() {
+			if at := slices.IndexFunc(list, func(t token) bool { return t.kind == 's' }); args[0][0].text != "executeTemplate" && at >= 0 {
+				sh = w.shapeOf(list[at+1:]) // all that follows is a pipeline
+			} else {
+				sh = w.operand(args[2])
+			}
+		})
+		if !ok || why != "" {
 			continue
 		}
 		if have, known := w.calls[name]; known && have != sh {
@@ -258,68 +264,49 @@ func (w *rewriter) called(list []token) {
 
 // calledWith is the dot of a defined template.
 func (w *rewriter) calledWith(list []token) shape {
-	at := slices.IndexFunc(list, func(t token) bool { return t.kind == 's' })
-	if name, ok := literal(list, max(at, 0)); ok {
-		if sh, known := w.calls[name]; known {
-			return sh
-		}
+	name, _ := literal(list, max(slices.IndexFunc(list, func(t token) bool { return t.kind == 's' }), 0))
+	if sh, known := w.calls[name]; known {
+		return sh
 	}
 	return shape{kind: passed}
 }
 
 // translated translates the tokens of an action.
-func (w *rewriter) translated(list []token, word string) ([]token, string) {
+func (w *rewriter) translated(list []token, word string) []token {
 	if word == "define" {
-		return list, ""
+		return list
 	}
 	for i := 0; i < len(list); i++ {
-		t := list[i]
-		if t.kind != 'w' {
-			continue
-		}
-		if t.text[0] == '.' || t.text[0] == '$' {
-			out, problem := w.field(list, i)
-			if problem != "" {
-				return nil, problem
+		switch t := list[i]; {
+		case t.kind != 'w' || slices.Contains(keywords, t.text):
+		case t.text[0] == '.' || t.text[0] == '$':
+			list = w.field(list, i)
+		default:
+			list = w.call(w, list, i)
+			if name := bare(list[i].text); list[i].kind == 'w' && !w.allow(name) {
+				panic(problem("there is no function " + name))
 			}
-			list = out
-			continue
-		}
-		if slices.Contains(keywords, t.text) {
-			continue
-		}
-		out, problem := w.call(w, list, i)
-		if problem != "" {
-			return nil, problem
-		}
-		list = out
-		if name := bare(list[i].text); list[i].kind == 'w' && !w.allow(name) {
-			return nil, "there is no function " + name
 		}
 	}
-	return list, ""
+	return list
 }
 
-// declare opens the block of an action, and remembers what its variables are. It
-// returns what is wrong with what the action prints.
-func (w *rewriter) declare(list []token, word, original string) string {
+// declare opens the block of an action, and remembers what its variables are.
+func (w *rewriter) declare(list []token, word, original string) {
 	text := joined(list)
 	head := declares.FindString(text)
 	names := variableName.FindAllString(head, -1)
 	if word == "else" && strings.Contains(head, "with") {
 		word = "else with"
 	}
-	sh, problem := w.shapeOf(tokens(text[len(head):]))
-	if problem != "" {
-		return problem
-	}
+	sh := w.shapeOf(tokens(text[len(head):]))
 	elem := sh
 	if word == "range" {
 		elem = sh.element()
 	}
 	for _, name := range names {
 		if have, known := w.now().vars[name]; known && (have.kind != elem.kind || have.depth != elem.depth) && (have.structure() || elem.structure()) && len(names) == 1 {
-			return "the variable " + name + " is " + have.kind.String() + " and something else: use two names"
+			panic(problem("the variable " + name + " is " + have.kind.String() + " and something else: use two names"))
 		}
 	}
 	outer := w.dot()
@@ -346,9 +333,8 @@ func (w *rewriter) declare(list []token, word, original string) string {
 	case word == "else with":
 		w.now().dot = elem
 	case !slices.Contains(keywords, word) && len(names) == 0 && sh.structure():
-		return "it prints " + sh.kind.String() + ", which look otherwise here"
+		panic(problem("it prints " + sh.kind.String() + ", which look otherwise here"))
 	}
-	return ""
 }
 
 // defined is a variable that gets a value by itself.

@@ -8,7 +8,7 @@ import (
 
 // rename translates the argument that names a key or the keys below it. A
 // function changes what is literal of it, as the end of a pattern.
-func (w *rewriter) rename(list []token, arg int, what string, single bool, change func(string) (string, bool)) ([]token, string) {
+func (w *rewriter) rename(list []token, arg int, what string, single bool, change func(string) (string, bool)) []token {
 	if end := argument(list, arg); !strings.Contains(joined(list[min(arg, end):end]), "$") {
 		if s, whole := w.head(list[min(arg, end):end]); whole {
 			list = slices.Concat(list[:arg], []token{{quoteGo(s), 's'}}, list[end:])
@@ -16,28 +16,28 @@ func (w *rewriter) rename(list []token, arg int, what string, single bool, chang
 	}
 	if s, ok := literal(list, arg); ok {
 		if s, ok = change(s); !ok {
-			return nil, what + " of this pattern"
+			panic(problem(what + " of this pattern"))
 		}
 		clean := path.Clean("/" + s)
 		listing := w.keyIsPath && strings.HasPrefix(what, "ls")
 		if listing && (s == "" || clean == "/" && (w.remco || what == "lsdir")) || w.keyIsPath && s != "" && s != clean && (!listing || s != clean+"/") {
-			return nil, what + " of " + quoteGo(s) + ": keys begin with a slash and do not end with one, so it finds nothing there"
+			panic(problem(what + " of " + quoteGo(s) + ": keys begin with a slash and do not end with one, so it finds nothing there"))
 		}
 		if !below(w.keys, s) {
-			return nil, what + " of " + quoteGo(s) + ", which is not below the keys of the resource: confd does not read it"
+			panic(problem(what + " of " + quoteGo(s) + ", which is not below the keys of the resource: confd does not read it"))
 		}
-		ref, problem := w.result.configOf(w.prefix, s, single)
-		if problem != "" && strings.Trim(s, "/") == "" && strings.HasPrefix(what, "gets") || problem != "" && what == "getvs" && s == "" {
-			ref, problem = w.result.rootKeys(), "" // gets "/*"
+		if cleanPrefix(w.prefix) == "" && (strings.Trim(s, "/") == "" && strings.HasPrefix(what, "gets") || what == "getvs" && s == "") {
+			list[arg].text = quoteGo(w.result.rootKeys()) // gets "/*"
+		} else {
+			list[arg].text = quoteGo(w.result.configOf(w.prefix, s, single))
 		}
-		list[arg].text = quoteGo(ref)
-		return list, problem
+		return list
 	}
 	if arg < len(list) && list[arg].kind == 'w' && w.prefix == "" && single {
 		if base, field, _ := strings.Cut(list[arg].text, "."); field == "Path" || field == "Key" && w.keyIsPath {
 			if of := w.now().vars[base]; of.kind == pair || base == "" && w.dot().kind == pair {
 				// The path of a pair begins with the config's name.
-				return slices.Concat(list[:arg], []token{{"(", 'o'}, {strings.TrimSuffix(list[arg].text, field) + "Path", 'o'}, {")", 'o'}}, list[arg+1:]), ""
+				return slices.Concat(list[:arg], []token{{"(", 'o'}, {strings.TrimSuffix(list[arg].text, field) + "Path", 'o'}, {")", 'o'}}, list[arg+1:])
 			}
 		}
 	}
@@ -46,11 +46,11 @@ func (w *rewriter) rename(list []token, arg int, what string, single bool, chang
 
 // renameComputed translates a name that is computed. Its beginning must be known, to be
 // in a config; below a prefix everything is.
-func (w *rewriter) renameComputed(list []token, arg int, what string, change func(string) (string, bool)) ([]token, string) {
+func (w *rewriter) renameComputed(list []token, arg int, what string, change func(string) (string, bool)) []token {
 	const computed = " of a name that is computed: its first element must be the name of a config block, as in printf \"CONFIG/%s\""
 	end := argument(list, arg)
 	if end == arg || list[arg].text[0] == '.' && w.prefix == "" {
-		return nil, what + computed
+		panic(problem(what + computed))
 	}
 	head, whole := w.head(list[arg:end])
 	fixed := head
@@ -58,48 +58,47 @@ func (w *rewriter) renameComputed(list []token, arg int, what string, change fun
 		fixed = head[:strings.LastIndexByte(head, '/')+1]
 	}
 	if !below(w.keys, fixed) {
-		return nil, what + " of keys that may be outside of the keys of the resource: confd does not read them"
+		panic(problem(what + " of keys that may be outside of the keys of the resource: confd does not read them"))
 	}
 	first, _, deep := strings.Cut(strings.TrimLeft(head, "/"), "/")
 	if w.prefix == "" && (!deep || first == "") {
-		return nil, what + computed
+		panic(problem(what + computed))
 	}
 	// What is literal of it is changed where it stands.
 	format := next(list, next(list, arg))
 	if s, ok := literal(list, format); ok && format < end && list[arg].text == "(" && slices.Contains([]string{"printf", "print"}, list[next(list, arg)].text) {
 		if list[next(list, arg)].text == "printf" || next(list, format) >= end-1 {
 			if s, ok = change(s); !ok {
-				return nil, what + " of this pattern"
+				panic(problem(what + " of this pattern"))
 			}
 		} else if _, ok := change(""); !ok {
-			return nil, what + " of this pattern"
+			panic(problem(what + " of this pattern"))
 		}
 		list[format].text = quoteGo(s)
 		if strings.Trim(s, "/") != "" && s[0] != '%' && strings.Contains(strings.TrimLeft(s, "/"), "/") || w.prefix != "" && s[0] == '/' {
-			ref, problem := w.result.configOf(w.prefix, s, false)
+			ref := w.result.configOf(w.prefix, s, false)
 			if strings.HasSuffix(s, "/") {
 				ref += "/"
 			}
 			list[format].text = quoteGo(ref)
-			return list, problem
+			return list
 		}
 	} else if _, ok := change(""); !ok {
-		return nil, what + " of this pattern"
+		panic(problem(what + " of this pattern"))
 	}
 	if w.prefix == "" {
-		ref, problem := w.result.configOf("", head, false)
-		if name, _, _ := strings.Cut(ref, "/"); problem == "" && name != first {
-			problem = what + computed
+		if name, _, _ := strings.Cut(w.result.configOf("", head, false), "/"); name != first {
+			panic(problem(what + computed))
 		}
-		return list, problem
+		return list
 	}
-	ref, problem := w.result.configOf(w.prefix, "", false)
+	ref := w.result.configOf(w.prefix, "", false)
 	before, after := "(print "+quoteGo(ref)+" ", ")"
 	if !w.keyIsPath { // keys of Consul do not begin with a slash
 		before, after = "(print "+quoteGo(ref+"/")+" (trimPrefix \"/\" ", "))"
 	}
 	inside := slices.Concat(tokens(before), list[arg:end], tokens(after))
-	return slices.Concat(list[:arg], inside, list[end:]), problem
+	return slices.Concat(list[:arg], inside, list[end:])
 }
 
 // head is the beginning of the text that an expression gives, as far as it is known, and

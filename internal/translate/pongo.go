@@ -146,33 +146,30 @@ func (p *pongo) nodes(list []node) {
 
 // tag translates a value or a statement, and returns how many of the pieces after it
 // belong to it.
-func (p *pongo) tag(n node, rest []node) (used int) { //nolint:nonamedreturns // A refusal inside of a block keeps it.
-	defer func() {
-		switch why := recover().(type) {
-		case nil:
-		case problem:
-			p.failed(n, string(why))
-		default:
-			panic(why)
+func (p *pongo) tag(n node, rest []node) int {
+	used := 0
+	why := tried(func() {
+		if n.kind == 'v' {
+			p.value(n.text)
+			return
 		}
-	}()
-	if n.kind == 'v' {
-		p.value(n.text)
-		return 0
+		word := n.word()
+		e := &expression{p: p, list: lexed(strings.TrimSpace(strings.TrimPrefix(n.text, word)))}
+		end, isBlock := pongoBlocks[word]
+		if !isBlock {
+			p.statement(e, word)
+			return
+		}
+		size := bodyOf(rest, word, end)
+		if size < 0 {
+			panic(problemf("there is no %s", end))
+		}
+		used = size + 1 // also when something in the block is refused
+		p.block(n, word, e, rest[:size])
+	})
+	if why != "" {
+		p.out.WriteString("{{ " + p.failed(n, why) + " }}")
 	}
-	word := n.word()
-	end, isBlock := pongoBlocks[word]
-	if !isBlock {
-		p.statement(n, word)
-		return 0
-	}
-	size := bodyOf(rest, word, end)
-	if size < 0 {
-		refuse("there is no %s", end)
-	}
-	e := &expression{p: p, list: lexed(strings.TrimSpace(strings.TrimPrefix(n.text, word)))}
-	used = size + 1
-	p.block(n, word, e, rest[:size])
 	return used
 }
 
@@ -200,23 +197,21 @@ func bodyOf(list []node, word, end string) int {
 }
 
 // failed is an action that fails: what is not translated never is an empty value.
-func (p *pongo) failed(n node, why string) {
+func (p *pongo) failed(n node, why problem) string {
 	p.tmpl.miss("%s: not translated: %s: %s", p.at, why, n.whole)
-	p.out.WriteString("{{ fail " + quoteGo("import: not translated: "+n.whole) + " }}")
+	return "fail " + quoteGo("import: not translated: "+n.whole)
 }
 
 // action writes an action, with the functions of confd.
 func (p *pongo) write(action string) { p.out.WriteString("{{ " + p.action(action) + " }}") }
 
 // guarded reads an expression. One that cannot be translated fails when it is executed.
-func (p *pongo) guarded(n node, read func() value) (v value) { //nolint:nonamedreturns // The deferred function sets it.
-	defer func() {
-		if why, ok := recover().(problem); ok {
-			p.tmpl.miss("%s: not translated: %s: %s", p.at, why, n.whole)
-			v = value{"fail " + quoteGo("import: not translated: "+n.whole), ofData}
-		}
-	}()
-	return read()
+func (p *pongo) guarded(n node, read func() value) value {
+	var v value
+	if why := tried(func() { v = read() }); why != "" {
+		v = value{p.failed(n, why), ofData}
+	}
+	return v
 }
 
 // value translates a value that is printed.
@@ -229,11 +224,7 @@ func (p *pongo) value(text string) {
 			return
 		}
 	}
-	v := e.or()
-	if len(e.list) > 0 {
-		refuse("%q is not expected", e.list[0])
-	}
-	switch {
+	switch v := p.whole(e); {
 	case v.kind == ofBool:
 		p.write(`ternary "True" "False" ` + paren(v.code))
 	case v.kind == ofFloat:
@@ -244,7 +235,7 @@ func (p *pongo) value(text string) {
 	case v.kind.is("snx"):
 		p.write(v.code)
 	default:
-		refuse("a list, pair or condition is printed")
+		panic(problem("a list, pair or condition is printed"))
 	}
 }
 

@@ -35,10 +35,24 @@ type value struct {
 	kind valueKind
 }
 
-// problem is what cannot be translated; it is thrown and caught in one place.
+// problem is what cannot be translated. Whoever finds it panics with it, and tried catches it.
 type problem string
 
-func refuse(format string, args ...any) { panic(problem(fmt.Sprintf(format, args...))) }
+func problemf(format string, args ...any) problem { return problem(fmt.Sprintf(format, args...)) }
+
+// tried returns what cannot be translated of what do translates; empty: nothing.
+func tried(do func()) (why problem) { //nolint:nonamedreturns // The deferred function sets it.
+	defer func() {
+		if p := recover(); p != nil {
+			var ok bool
+			if why, ok = p.(problem); !ok {
+				panic(p)
+			}
+		}
+	}()
+	do()
+	return ""
+}
 
 // paren is an expression as an argument.
 func paren(code string) string {
@@ -99,7 +113,7 @@ func lexed(text string) []string {
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
 		word := pongoToken.FindString(text)
 		if word == "" {
-			refuse("%q", text)
+			panic(problemf("%q", text))
 		}
 		list, text = append(list, word), text[len(word):]
 	}
@@ -133,7 +147,7 @@ func (e *expression) take(words ...string) string {
 func (e *expression) must(words ...string) string {
 	word := e.peek()
 	if word == "" || len(words) > 0 && !slices.Contains(words, word) {
-		refuse("%q is in the place where %q is expected", word, words)
+		panic(problemf("%q is in the place where %q is expected", word, words))
 	}
 	e.list = e.list[1:]
 	return word
@@ -172,8 +186,7 @@ func contained(part, whole value) value {
 		operands := " " + paren(whole.code) + " " + paren(part.code)
 		return value{`or (and (kindIs "map" ` + paren(whole.code) + ") (hasKey" + operands + ")) (in" + operands + ")", ofBool}
 	}
-	refuse("in of these values")
-	return value{}
+	panic(problem("in of these values"))
 }
 
 // compared compares as pongo2 does: values of two kinds are never equal.
@@ -185,7 +198,7 @@ func compared(op string, a, b value) value {
 		if a.kind == b.kind && a.kind.is("snfb") {
 			equal = "eq" + operands
 		} else if !a.kind.is("snfbd") || !b.kind.is("snfbd") || a.kind == ofInt && b.kind == ofInt {
-			refuse("a comparison of lists, pairs or conditions")
+			panic(problem("a comparison of lists, pairs or conditions"))
 		}
 		if op != "==" {
 			equal = "not (" + equal + ")"
@@ -194,8 +207,7 @@ func compared(op string, a, b value) value {
 	case a.kind == b.kind && a.kind.is("nf"):
 		return value{map[string]string{"<": "lt", ">": "gt", "<=": "le", ">=": "ge"}[op] + operands, ofBool}
 	}
-	refuse("%s of values that are not numbers: write parseInt", op)
-	return value{}
+	panic(problemf("%s of values that are not numbers: write parseInt", op))
 }
 
 // sum is a sum of products; a not before it is for its first product only.
@@ -208,7 +220,7 @@ func (e *expression) sum() value {
 	}
 	if minus {
 		if _, err := strconv.Atoi(v.code); err != nil {
-			refuse("a minus before a value")
+			panic(problem("a minus before a value"))
 		}
 		v.code = "-" + v.code
 	}
@@ -240,8 +252,7 @@ func calculated(op string, a, b value) value {
 	case a.kind == ofInt && b.kind == ofInt:
 		return value{name + " " + paren(b.code) + " " + paren(a.code), ofInt}
 	}
-	refuse("%s of values that are not numbers: write parseInt", op)
-	return value{}
+	panic(problemf("%s of values that are not numbers: write parseInt", op))
 }
 
 // textOf is a value of a document that must be a text.
@@ -301,7 +312,7 @@ func filtered(name string, in value, arg *value) value {
 				code = strings.Trim(code, `"`)
 			}
 			if _, err := strconv.ParseUint(code, 10, 32); err != nil && (name == "index" || strings.Contains(c.code, "%")) {
-				refuse("the filter %s with a number that is computed or negative", name)
+				panic(problemf("the filter %s with a number that is computed or negative", name))
 			}
 			if name == "default" && arg.kind != in.kind {
 				out.kind = ofData
@@ -311,8 +322,7 @@ func filtered(name string, in value, arg *value) value {
 		out.code = strings.ReplaceAll(out.code, "IN", paren(in.code))
 		return out
 	}
-	refuse("the filter %s of this value", name)
-	return value{}
+	panic(problemf("the filter %s of this value", name))
 }
 
 // yesNo are the two words of the filter yesno.
@@ -340,7 +350,7 @@ func (e *expression) operand() value {
 	case word == "true" || word == "false":
 		return value{word, ofBool}
 	case !regexp.MustCompile(`^[A-Za-z_]`).MatchString(word):
-		refuse("%q is in the place where a value is expected", word)
+		panic(problemf("%q is in the place where a value is expected", word))
 	}
 	if e.take("(") != "" {
 		return e.p.call(word, e.arguments())
@@ -373,7 +383,7 @@ func (e *expression) field(v value) value {
 		i := e.or()
 		e.must("]")
 		if v.kind != ofData || !i.kind.is("ns") {
-			refuse("an element of a value that is not a document")
+			panic(problem("an element of a value that is not a document"))
 		}
 		return value{"index " + paren(v.code) + " " + paren(i.code), ofData}
 	}
@@ -391,7 +401,7 @@ func (e *expression) field(v value) value {
 	}
 	m, ok := pongoMethods[string(v.kind)+name]
 	if !ok {
-		refuse("the field %s of this value", name)
+		panic(problemf("the field %s of this value", name))
 	}
 	e.must("(")
 	var args []string
@@ -405,12 +415,12 @@ func (e *expression) field(v value) value {
 func (p *pongo) call(name string, args []value) value {
 	f, ok := pongoFunctions[name]
 	if !ok {
-		refuse("the function %s", name)
+		panic(problemf("the function %s", name))
 	}
 	words := []string{f.code}
 	for i, a := range args {
 		if name != "printf" && (i >= len(f.takes) || a.kind != valueKind(f.takes[i]) && a.kind != ofData) || !a.kind.is("snfbd") {
-			refuse("the argument %d of %s", i+1, name)
+			panic(problemf("the argument %d of %s", i+1, name))
 		}
 		words = append(words, paren(a.code))
 	}

@@ -9,8 +9,7 @@ import (
 )
 
 // statement translates a statement without an end.
-func (p *pongo) statement(n node, word string) {
-	e := &expression{p: p, list: lexed(strings.TrimSpace(strings.TrimPrefix(n.text, word)))}
+func (p *pongo) statement(e *expression, word string) {
 	switch word {
 	case "set":
 		name := e.must()
@@ -19,23 +18,27 @@ func (p *pongo) statement(n node, word string) {
 	case "include":
 		p.include(e)
 	default:
-		refuse("the statement %s", word)
+		panic(problemf("the statement %s", word))
 	}
 }
 
 // whole reads an expression to its end.
 func (p *pongo) whole(e *expression) value {
 	v := e.or()
-	if len(e.list) > 0 {
-		refuse("%q is not expected", e.list[0])
-	}
+	e.end()
 	return v
+}
+
+func (e *expression) end() {
+	if len(e.list) > 0 {
+		panic(problemf("%q is not expected", e.list[0]))
+	}
 }
 
 // set gives a value to a variable. What kind it has is known when all values are known.
 func (p *pongo) set(name string, v value) {
 	if v.kind.is("tx") {
-		refuse("a condition in a variable")
+		panic(problem("a condition in a variable"))
 	}
 	v.kind = p.merged(name, v.kind)
 	have, known := p.scope[name]
@@ -50,7 +53,7 @@ func (p *pongo) set(name string, v value) {
 func (p *pongo) merged(name string, kind valueKind) valueKind {
 	if have, known := p.kinds[name]; known && have != kind {
 		if !have.is("snfbd") || !kind.is("snfbd") {
-			refuse("%s is a list and something else: use two names", name)
+			panic(problemf("%s is a list and something else: use two names", name))
 		}
 		kind = ofData
 	}
@@ -60,31 +63,25 @@ func (p *pongo) merged(name string, kind valueKind) valueKind {
 
 // include translates the text of another template in its place.
 func (p *pongo) include(e *expression) {
-	name := p.operandText(e)
-	if len(e.list) > 0 || p.depth > 10 {
-		refuse("include with more than a name")
+	v := e.operand()
+	path, ok := literal(tokens(v.code), 0)
+	if !ok || v.kind != ofText {
+		panic(problem("a name that is computed"))
 	}
-	path := name
+	if len(e.list) > 0 || p.depth > 10 {
+		panic(problem("include with more than a name"))
+	}
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(p.tmpl.source), name)
+		path = filepath.Join(filepath.Dir(p.tmpl.source), path)
 	}
 	data, err := p.read(path)
 	if err != nil {
-		refuse("%v", err)
+		panic(problemf("%v", err))
 	}
 	p.depth++
 	body := p.parsed(string(data))
 	p.inScope(body, func() { p.nodes(body) })
 	p.depth--
-}
-
-func (p *pongo) operandText(e *expression) string {
-	v := e.operand()
-	text, ok := literal(tokens(v.code), 0)
-	if !ok || v.kind != ofText {
-		refuse("a name that is computed")
-	}
-	return text
 }
 
 // inScope translates a body with variables of its own: what it sets is gone after it.
@@ -102,7 +99,7 @@ func (p *pongo) inScope(body []node, do func()) {
 // expand translates the body of a macro in the place of its call.
 func (p *pongo) expand(m macro, args []value) {
 	if p.depth++; p.depth > 10 || len(args) > len(m.args) {
-		refuse("a macro that calls itself, or too many arguments")
+		panic(problem("a macro that calls itself, or too many arguments"))
 	}
 	here := p.scope
 	p.scope = maps.Clone(m.scope)
@@ -115,7 +112,7 @@ func (p *pongo) expand(m macro, args []value) {
 			case ok:
 				p.local(name, p.whole(&expression{p: p, list: lexed(text)}))
 			default:
-				refuse("a macro without its argument %s", name)
+				panic(problemf("a macro without its argument %s", name))
 			}
 		}
 		p.nodes(m.body)
@@ -264,9 +261,7 @@ func (p *pongo) loop(n node, e *expression, body []node) {
 	l.list = p.guarded(n, func() value {
 		over := e.or()
 		l.reversed, l.sorted = e.take("reversed") != "", e.take("sorted") != ""
-		if len(e.list) > 0 {
-			refuse("%q is not expected", e.list[0])
-		}
+		e.end()
 		return l.over(over)
 	})
 	p.inScope(body, func() {
@@ -280,7 +275,14 @@ func (p *pongo) loop(n node, e *expression, body []node) {
 			l.list.code = all
 		}
 		p.head(l, all)
-		p.loopBody(body)
+		size := bodyOf(body, "for", "empty")
+		if size < 0 {
+			p.nodes(body)
+		} else {
+			p.nodes(body[:size])
+			p.write("else")
+			p.nodes(body[size+1:])
+		}
 		p.loops = p.loops[:len(p.loops)-1]
 		p.write("end")
 	})
@@ -304,17 +306,6 @@ func (p *pongo) head(l looping, all string) {
 	p.write("range " + first.name + ", $" + l.second + " := " + l.list.code)
 }
 
-func (p *pongo) loopBody(body []node) {
-	size := bodyOf(body, "for", "empty")
-	if size < 0 {
-		p.nodes(body)
-		return
-	}
-	p.nodes(body[:size])
-	p.write("else")
-	p.nodes(body[size+1:])
-}
-
 // over is the list of the loop, with the kind of its elements.
 func (l looping) over(v value) value {
 	code := paren(v.code)
@@ -326,7 +317,7 @@ func (l looping) over(v value) value {
 	no := "(and " + code + ` (fail "a sorted loop, or one of two names, over a value that is not a map"))`
 	switch {
 	case list.kind == 0 || l.second != "" && v.kind != ofData || l.sorted && v.kind == ofPairs || l.second != "" && l.reversed:
-		refuse("a loop over this value")
+		panic(problem("a loop over this value"))
 	case l.second != "":
 		list.code = ofMap(code, no)
 	case l.sorted && v.kind == ofTexts:
@@ -345,7 +336,7 @@ func (l looping) over(v value) value {
 // counter is the place in the innermost loop.
 func (p *pongo) counter(field string) value {
 	if len(p.loops) == 0 || p.loops[len(p.loops)-1].kind != ofInt {
-		refuse("forloop.%s", field)
+		panic(problemf("forloop.%s", field))
 	}
 	i, list, _ := strings.Cut(p.loops[len(p.loops)-1].name, " ")
 	switch field {
@@ -362,8 +353,7 @@ func (p *pongo) counter(field string) value {
 	case "Revcounter0":
 		return value{"subtract (add 1 " + i + ") (len " + list + ")", ofInt}
 	}
-	refuse("forloop.%s", field)
-	return value{}
+	panic(problemf("forloop.%s", field))
 }
 
 // variable is a variable of the template.
@@ -373,7 +363,7 @@ func (p *pongo) variable(name string) value {
 	}
 	v, known := p.scope[name]
 	if !known {
-		refuse("there is no variable %s", name)
+		panic(problemf("there is no variable %s", name))
 	}
 	return value{v.name, v.kind}
 }

@@ -58,7 +58,7 @@ func (s shape) inside(path string) (shape, string, string) {
 var printers = []string{"toJSON", "toJSONPretty", "toUnescapedJSON", "toUnescapedJSONPretty", "toYAML", "toTOML", "toJson", "toPrettyJson", "toRawJson", "print", "println", "printf"}
 
 // shapeOf finds out what a pipeline gives.
-func (w *rewriter) shapeOf(list []token) (shape, string) {
+func (w *rewriter) shapeOf(list []token) shape {
 	var sh shape
 	for i, stage := range stages(list) {
 		args := arguments(stage)
@@ -67,11 +67,7 @@ func (w *rewriter) shapeOf(list []token) (shape, string) {
 		}
 		var shapes []shape
 		for _, a := range args {
-			inner, problem := w.operand(a)
-			if problem != "" {
-				return shape{}, problem
-			}
-			shapes = append(shapes, inner)
+			shapes = append(shapes, w.operand(a))
 		}
 		if i > 0 {
 			shapes = append(shapes, sh)
@@ -87,15 +83,12 @@ func (w *rewriter) shapeOf(list []token) (shape, string) {
 		case name == "" && len(args) == 1 && i == 0:
 			sh = shapes[0]
 		case slices.Contains(printers, name) && slices.ContainsFunc(shapes[1:], shape.structure):
-			return shape{}, name + " of what looks otherwise here"
+			panic(problem(name + " of what looks otherwise here"))
 		default:
-			var problem string
-			if sh, problem = w.given(name, shapes[1:], args); problem != "" {
-				return shape{}, problem
-			}
+			sh = w.given(name, shapes[1:], args)
 		}
 	}
-	return sh, ""
+	return sh
 }
 
 // sources are the functions that give members, groups and pairs.
@@ -115,68 +108,65 @@ var (
 
 // given is what a call gives. A call whose result cannot be followed is refused as
 // soon as something goes in that looks otherwise here.
-func (w *rewriter) given(name string, args []shape, words [][]token) (shape, string) {
+func (w *rewriter) given(name string, args []shape, words [][]token) shape {
 	if s, ok := sources[name]; ok {
 		if s.kind == member && len(words) > 1 {
 			s.name = w.names(words[1])
 		}
-		return s, ""
+		return s
 	}
 	if method, ok := strings.CutPrefix(name, "scratch."); ok {
 		return w.scratched(method, args, words)
 	}
 	i := slices.IndexFunc(args, shape.structure)
 	if i < 0 {
-		return data, ""
+		return data
 	}
 	sh, last := args[i], args[len(args)-1]
 	switch kinds, ok := grouping[name]; {
 	case ok && last.depth == 1 && slices.Contains(kinds, last.kind):
 		last.depth++
-		return last, ""
+		return last
 	case name == "index" && i == 0 && sh.depth >= len(args)-1:
 		for range args[1:] {
 			sh = sh.element()
 		}
-		return sh, ""
+		return sh
 	case (name == "first" || name == "last") && sh.depth > 0:
-		return sh.element(), ""
+		return sh.element()
 	case name == "reverse" && w.keyIsPath && words[0][0].text == "reverse":
-		return shape{}, "reverse of pairs, which confd leaves in their order: leave reverse out"
-	case slices.Contains(sameLists, name), name == "values" && last.kind == pair:
-		if name == "values" {
-			return data, ""
-		}
-		return sh, ""
+		panic(problem("reverse of pairs, which confd leaves in their order: leave reverse out"))
+	case slices.Contains(sameLists, name):
+		return sh
 	case slices.Contains(choosers, name):
 		return chosen(name, args)
-	case slices.Contains(consumers, name):
-		return data, ""
+	case slices.Contains(consumers, name), name == "values" && last.kind == pair:
+		return data
 	}
-	return shape{}, cmp.Or(name, "this call") + " gets " + sh.kind.String() + ", and what they become cannot be seen: loop over them, or keep a text of each"
+	panic(problem(cmp.Or(name, "this call") + " gets " + sh.kind.String() + ", and what they become cannot be seen: loop over them, or keep a text of each"))
 }
 
 // scratched follows what goes into the scratchpad and comes out of it, by name; all
 // names that are computed are one.
-func (w *rewriter) scratched(method string, args []shape, words [][]token) (shape, string) {
+func (w *rewriter) scratched(method string, args []shape, words [][]token) shape {
 	if len(words) < 2 {
-		return data, ""
+		return data
 	}
 	name, literally := literal(words[1], 0)
 	if !literally {
 		for _, s := range w.scratch {
 			if s.structure() {
-				return shape{}, "scratch with a name that is computed, beside " + s.kind.String() + " in it"
+				panic(problem("scratch with a name that is computed, beside " + s.kind.String() + " in it"))
 			}
 		}
 		name = ""
 	}
 	have, known := w.scratch[name]
 	if method == "Key" {
-		return data, ""
+		return data
 	}
 	if !strings.Contains(method, "Set") {
-		return have, ""
+		return have
 	}
 	put := args[len(args)-1]
 	if def := joined(words[len(words)-1]); len(w.scopes) > 1 || strings.Contains(def, "$") || w.texts[name] != "" && w.texts[name] != def {
@@ -185,24 +175,24 @@ func (w *rewriter) scratched(method string, args []shape, words [][]token) (shap
 		w.texts[name] = def
 	}
 	if put.structure() && !literally {
-		return shape{}, put.kind.String() + " under a name of scratch that is computed"
+		panic(problem(put.kind.String() + " under a name of scratch that is computed"))
 	}
 	if strings.HasPrefix(method, "Map") && put.structure() {
 		put.depth++
 	}
 	if known && (have.kind != put.kind || have.depth != put.depth) && (have.structure() || put.structure()) {
-		return shape{}, "scratch " + quoteGo(name) + " gets values of different kinds: use two names"
+		panic(problem("scratch " + quoteGo(name) + " gets values of different kinds: use two names"))
 	}
 	if put.name = ""; known || put.structure() {
 		w.scratch[name] = put
 	} else {
 		w.scratch[name] = data
 	}
-	return data, ""
+	return data
 }
 
 // chosen is one of several values, which must all look alike.
-func chosen(name string, args []shape) (shape, string) {
+func chosen(name string, args []shape) shape {
 	sh := data
 	for _, a := range args {
 		switch {
@@ -210,22 +200,22 @@ func chosen(name string, args []shape) (shape, string) {
 		case !sh.structure():
 			sh = a
 		case a.kind != sh.kind || a.depth != sh.depth:
-			return shape{}, name + " of " + a.kind.String() + " and " + sh.kind.String()
+			panic(problem(name + " of " + a.kind.String() + " and " + sh.kind.String()))
 		case a.name != sh.name:
 			sh.name = ""
 		}
 	}
-	return sh, ""
+	return sh
 }
 
 // operand finds out what one argument is.
-func (w *rewriter) operand(a []token) (shape, string) {
-	sh, problem, path := data, "", ""
+func (w *rewriter) operand(a []token) shape {
+	sh, path := data, ""
 	t := a[0]
 	switch {
 	case t.text == "(":
 		end := closing(a, 0)
-		sh, problem = w.shapeOf(a[1:end])
+		sh = w.shapeOf(a[1:end])
 		path = strings.TrimPrefix(joined(a[end+1:]), ".")
 	case t.kind != 'w':
 	case t.text[0] == '.':
@@ -240,7 +230,7 @@ func (w *rewriter) operand(a []token) (shape, string) {
 	if sh, _, path = sh.inside(path); path != "" {
 		sh = data
 	}
-	return sh, problem
+	return sh
 }
 
 // stages splits a pipeline.
@@ -291,18 +281,15 @@ func matching(list []token, i, step int) int {
 }
 
 // field translates a field at list[i], as what it is a field of has it.
-func (w *rewriter) field(list []token, i int) ([]token, string) {
+func (w *rewriter) field(list []token, i int) []token {
 	text := list[i].text
 	var of shape
 	base, path := "", strings.TrimPrefix(text, ".")
 	from := i
 	switch {
 	case i > 0 && list[i-1].text == ")" && text[0] == '.':
-		var problem string
 		from = opening(list, i-1)
-		if of, problem = w.shapeOf(list[from+1 : i-1]); problem != "" {
-			return nil, problem
-		}
+		of = w.shapeOf(list[from+1 : i-1])
 		base = joined(list[from:i])
 	case text[0] == '$':
 		base, path, _ = strings.Cut(text, ".")
@@ -311,12 +298,12 @@ func (w *rewriter) field(list []token, i int) ([]token, string) {
 		of = w.dot()
 	}
 	of, keys, path := of.inside(path)
-	if path == "" || w.mapField == nil {
-		return list, ""
+	if path == "" {
+		return list
 	}
-	to, problem := w.mapField(w, of, base+keys, path, list)
-	if problem != "" || to == "" {
-		return list, problem
+	to := w.mapField(w, of, base+keys, path, list)
+	if to == "" {
+		return list
 	}
 	// The list keeps its length, so that the index of a loop over it stays right.
 	out := slices.Clone(list)
@@ -324,7 +311,7 @@ func (w *rewriter) field(list []token, i int) ([]token, string) {
 		out[j] = token{"", 'o'}
 	}
 	out[i] = token{to, 'o'}
-	return out, ""
+	return out
 }
 
 // names is the expression of the name of a service, where it stays the same

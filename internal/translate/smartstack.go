@@ -17,12 +17,9 @@ import (
 // Synapse translates synapse.conf.json: each watcher becomes a group, and the
 // sections for HAProxy one template.
 func Synapse(r *Result, name string, data []byte) (*Result, error) {
-	m, err := parseConfig(name, data, json.Unmarshal)
+	r, m, err := r.open("Synapse", layoutPlain, name, data, json.Unmarshal)
 	if err != nil {
 		return nil, err
-	}
-	if r == nil {
-		r = newResult("Synapse's " + filepath.Base(name))
 	}
 	s := synapse{r: r, data: data}
 	for _, key := range sorted(m) {
@@ -321,12 +318,9 @@ func (s *synapse) ordered(l, order string, hasElse bool) string {
 // Nerve translates nerve.conf.json: each service becomes a service block that
 // writes what Nerve writes.
 func Nerve(r *Result, name string, data []byte) (*Result, error) {
-	m, err := parseConfig(name, data, json.Unmarshal)
+	r, m, err := r.open("Nerve", layoutPlain, name, data, json.Unmarshal)
 	if err != nil {
 		return nil, err
-	}
-	if r == nil {
-		r = newResult("Nerve's " + filepath.Base(name))
 	}
 	list := first(m["services"])
 	if list == nil && m["host"] != nil { // a file of service_conf_dir: one service

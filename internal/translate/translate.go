@@ -66,18 +66,22 @@ type Original struct {
 	Strict            bool     // a field that is absent is an error
 }
 
-// parseConfig reads the settings of another program. The parsers take memory and
-// time by the square of the nesting.
-func parseConfig(name string, data []byte, unmarshal func([]byte, any) error) (map[string]any, error) {
+// open reads the settings of another program into a result, which may be there from
+// files before. The parsers take memory and time by the square of the nesting.
+func (r *Result) open(program, layout, name string, data []byte, unmarshal func([]byte, any) error) (*Result, map[string]any, error) {
+	if r == nil {
+		r = newResult(program + "'s " + filepath.Base(name))
+		r.layout = layout
+	}
 	var m map[string]any
 	err := template.CheckNesting(string(data))
 	if err == nil {
 		err = unmarshal(data, &m)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
+		return nil, nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return m, nil
+	return r, m, nil
 }
 
 // Layouts of configs.
@@ -294,27 +298,27 @@ func cleanPrefix(prefix string) string { return strings.TrimSuffix(path.Clean("/
 // configOf splits the path of a key into the config that it is in and the
 // reference that templates use: "/web/a/b" is "web/a/b" of config "web", which
 // is at "/web". Below a prefix everything is one config.
-func (r *Result) configOf(prefix, key string, single bool) (string, string) {
+func (r *Result) configOf(prefix, key string, single bool) string {
 	key = strings.Trim(path.Clean("/"+strings.TrimSpace(key)), "/")
 	if p := cleanPrefix(prefix); p != "" {
 		name, ok := r.config(p)
 		if !ok {
-			return "", "the prefix " + prefix + " cannot be the name of a config"
+			panic(problem("the prefix " + prefix + " cannot be the name of a config"))
 		}
-		return strings.TrimSuffix(name+"/"+key, "/"), ""
+		return strings.TrimSuffix(name+"/"+key, "/")
 	}
 	first, rest, deep := strings.Cut(key, "/")
 	switch {
 	case first == "":
-		return "", "the whole tree: a config needs its own path"
+		panic(problem("the whole tree: a config needs its own path"))
 	case !deep && single:
-		return r.rootKeys() + "/" + key, ""
+		return r.rootKeys() + "/" + key
 	}
 	name, ok := r.config("/" + first)
 	if !ok {
-		return "", quoteGo(first) + " cannot be the name of a config"
+		panic(problem(quoteGo(first) + " cannot be the name of a config"))
 	}
-	return strings.TrimSuffix(name+"/"+rest, "/"), ""
+	return strings.TrimSuffix(name+"/"+rest, "/")
 }
 
 // rootPath is where the keys go that are at the root: there can be no config.
