@@ -101,7 +101,7 @@ func importFrom(ctx context.Context, console *term.Console, kind string, paths [
 	})
 	if o.data == "" {
 		console.Say("%s: 0 identical, 0 different, %d flagged, %d not verified; --verify compares them with the other program",
-			term.Count(len(r.Templates()), "file"), r.Flagged(), len(r.Templates())-r.Flagged())
+			term.Count(len(r.Templates), "file"), r.Flagged(), len(r.Templates)-r.Flagged())
 	}
 	if dir == "" {
 		console.Printf("%s", text)
@@ -185,15 +185,15 @@ func verifyImport(ctx context.Context, console *term.Console, r *translate.Resul
 	}
 	var tests []map[string]string
 	missing := 0
-	for _, t := range r.Templates() {
-		want := filepath.Join(golden, t.Destination())
+	for _, t := range r.Templates {
+		want := filepath.Join(golden, t.Destination)
 		if _, err := os.Stat(want); err != nil {
-			want = filepath.Join(golden, filepath.Base(t.Destination()))
+			want = filepath.Join(golden, filepath.Base(t.Destination))
 		}
 		if _, err := os.Stat(want); t.Flagged() || err != nil {
 			if !t.Flagged() {
 				missing++
-				console.Warnf("template %s is not verified: %s has no %s", t.Name, cmp.Or(o.with, o.golden), t.Destination())
+				console.Warnf("template %s is not verified: %s has no %s", t.Name, cmp.Or(o.with, o.golden), t.Destination)
 			}
 			continue
 		}
@@ -214,7 +214,7 @@ func verifyImport(ctx context.Context, console *term.Console, r *translate.Resul
 			console.Say("%s", res.Diff)
 		}
 	}
-	console.Say("%s: %d identical, %d different, %d flagged, %d not verified", term.Count(len(r.Templates()), "file"), ok, len(tests)-ok, r.Flagged(), missing)
+	console.Say("%s: %d identical, %d different, %d flagged, %d not verified", term.Count(len(r.Templates), "file"), ok, len(tests)-ok, r.Flagged(), missing)
 	if ok < len(tests) {
 		return fail(exitFailed, fmt.Errorf("%s not the same", term.Count(len(tests)-ok, "file")), "the differences are above: - is the other program, + is zkagent")
 	}
@@ -279,7 +279,7 @@ func writeImport(console *term.Console, dir string, text []byte, r *translate.Re
 		return err
 	}
 	files := map[string]string{filepath.Join(dir, "zkagent.hcl"): string(text)}
-	for _, t := range r.Templates() {
+	for _, t := range r.Templates {
 		if t.Text != "" {
 			files[filepath.Join(dir, "templates", t.Name+".tmpl")] = t.Text
 		}

@@ -87,11 +87,11 @@ type withProgram struct {
 
 // each calls fn for the templates that are not flagged, with an empty place for the file.
 func (w *withProgram) each(fn func(n int, o translate.Original, dest string)) error {
-	for n, t := range w.r.Templates() {
+	for n, t := range w.r.Templates {
 		if t.Flagged() {
 			continue
 		}
-		dest := filepath.Join(w.golden, t.Destination())
+		dest := filepath.Join(w.golden, t.Destination)
 		if err := os.MkdirAll(filepath.Dir(dest), 0o700); err != nil {
 			return err
 		}

@@ -230,8 +230,7 @@ func (r *report) key(v *Value) bool {
 	v.Absent = !found
 	v.Mzxid = k.Mzxid
 	if k.Mtime > 0 {
-		at := time.UnixMilli(k.Mtime).UTC()
-		v.Time = &at
+		v.Time = new(time.UnixMilli(k.Mtime).UTC())
 	}
 	return t.Layout == config.LayoutVersioned && t.Generation > 0
 }
@@ -241,15 +240,14 @@ func (r *report) member(v *Value) {
 	if g == nil {
 		return
 	}
-	for i := range g.Members {
-		if m := &g.Members[i]; m.Znode == v.Path {
-			v.Member = &Member{m.ID, m.Address(), m.Node, m.Status, m.Held}
-			if !m.Created.IsZero() {
-				at := m.Created.UTC()
-				v.Time = &at
-			}
-			return
-		}
+	i := slices.IndexFunc(g.Members, func(m view.Member) bool { return m.Znode == v.Path })
+	if i < 0 {
+		return
+	}
+	m := g.Members[i]
+	v.Member = &Member{m.ID, m.Address(), m.Node, m.Status, m.Held}
+	if !m.Created.IsZero() {
+		v.Time = new(m.Created.UTC())
 	}
 }
 
@@ -274,15 +272,10 @@ func (r *report) versions(ctx context.Context, name string, list []int, origins 
 	}
 	for i, n := range list {
 		v, o := &r.Values[n], found[keys[i]]
-		if o.Before > 0 {
-			v.Before = o.Before
+		if v.Before = o.Before; o.Before > 0 || o.Version.Number == 0 { // older than what is kept, or never there
 			continue
 		}
-		if o.Version.Number == 0 {
-			continue // The key never existed.
-		}
-		at := o.Version.Time
-		v.Version, v.Author, v.Host, v.Message, v.Time = o.Version.Number, o.Version.Author, o.Version.Host, o.Version.Message, &at
+		v.Version, v.Author, v.Host, v.Message, v.Time = o.Version.Number, o.Version.Author, o.Version.Host, o.Version.Message, new(o.Version.Time)
 	}
 }
 

@@ -218,13 +218,13 @@ func (d *doctor) dns(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
-	for _, network := range []string{"udp", "tcp"} {
-		if err := dns.Ask(ctx, network, d.cfg.DNS.Listen, d.cfg.DNS.Domain); err != nil {
-			d.add(LevelFail, "dns", d.cfg.DNS.Listen, err.Error(), "the agent may run with other settings, something else may have the port, or a firewall drops it: ss -lntup")
-			return
-		}
+	c := d.cfg.DNS
+	err := dns.Ask(ctx, "udp", c.Listen, c.Domain)
+	if err == nil {
+		err = dns.Ask(ctx, "tcp", c.Listen, c.Domain)
 	}
-	d.add(LevelOK, "dns", d.cfg.DNS.Listen, "it answers for "+d.cfg.DNS.Domain+" over UDP and TCP")
+	d.result(LevelFail, "dns", c.Listen, err, "it answers for "+c.Domain+" over UDP and TCP",
+		"the agent may run with other settings, something else may have the port, or a firewall drops it: ss -lntup")
 }
 
 // destinations finds out whether each file can be written.
@@ -245,34 +245,26 @@ func (d *doctor) destinations() {
 }
 
 func (d *doctor) destination(about string, f files.File) {
-	dest := f.Destination
-	about += " " + dest
-	dir := filepath.Dir(dest)
+	about += " " + f.Destination
+	dir := filepath.Dir(f.Destination)
 	shared, err := files.Examine(f)
+	_, missing := files.Look(f)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.add(LevelFail, "file", about, err.Error(), "mkdir -p "+dir+", for the user of the agent")
-		return
 	case errors.Is(err, files.ErrNotRegular):
-		d.add(LevelFail, "file", about, dest+" is "+err.Error(), "move it away: the agent replaces regular files only")
-		return
+		d.add(LevelFail, "file", about, f.Destination+" is "+err.Error(), "move it away: the agent replaces regular files only")
 	case err != nil:
 		d.add(LevelFail, "file", about, err.Error())
-		return
+	case f.InPlace && missing == nil:
+		d.add(LevelOK, "file", about, "can be written")
+	case shared && os.Geteuid() == 0:
+		d.add(LevelWarn, "file", about, "another user can write to "+dir+": symbolic links there are refused, and that user can replace the file",
+			"give the directory to root and mode 0755, or run the agent as the user who owns it")
+	default:
+		hint := fmt.Sprintf("the directory must be writable for uid %d; under systemd, ReadWritePaths must name it, too", os.Geteuid())
+		d.result(LevelFail, "file", about, writable(dir), "can be written", hint)
 	}
-	if f.InPlace {
-		if _, err := files.Look(f); err == nil {
-			d.add(LevelOK, "file", about, "can be written")
-			return
-		}
-	}
-	if shared && os.Geteuid() == 0 {
-		d.add(LevelWarn, "file", about, "another user can write to "+dir+": symbolic links there are refused, and that user can replace the file")
-		d.hint("give the directory to root and mode 0755, or run the agent as the user who owns it")
-		return
-	}
-	hint := fmt.Sprintf("the directory must be writable for uid %d; under systemd, ReadWritePaths must name it, too", os.Geteuid())
-	d.result(LevelFail, "file", about, writable(dir), "can be written", hint)
 }
 
 func (d *doctor) commands() {

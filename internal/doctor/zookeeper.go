@@ -92,12 +92,11 @@ func (d *doctor) server(ctx context.Context, c session.Config, server string) bo
 		}
 		best = min(best, time.Since(began))
 	}
-	text := fmt.Sprintf("session after %s, an answer in %s", term.Short(connected), best.Round(10*time.Microsecond))
+	level, text := LevelOK, fmt.Sprintf("session after %s, an answer in %s", term.Short(connected), best.Round(10*time.Microsecond))
 	if best > answerSlow {
-		d.add(LevelWarn, "server", server, text+": slow")
-		return true
+		level, text = LevelWarn, text+": slow"
 	}
-	d.add(LevelOK, "server", server, text)
+	d.add(level, "server", server, text)
 	return true
 }
 
@@ -127,15 +126,14 @@ func (d *doctor) certificate(c session.Config) {
 		if leaf == nil {
 			continue
 		}
-		text := "valid until " + leaf.NotAfter.UTC().Format(time.RFC3339)
+		level, text := LevelOK, ""
 		switch left := time.Until(leaf.NotAfter); {
 		case left <= 0:
-			d.add(LevelFail, "tls", leaf.Subject.CommonName, "the certificate has ended: "+text)
+			level, text = LevelFail, "the certificate has ended: "
 		case left < certificates:
-			d.add(LevelWarn, "tls", leaf.Subject.CommonName, "the certificate ends soon: "+text)
-		default:
-			d.add(LevelOK, "tls", leaf.Subject.CommonName, text)
+			level, text = LevelWarn, "the certificate ends soon: "
 		}
+		d.add(level, "tls", leaf.Subject.CommonName, text+"valid until "+leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -283,15 +281,14 @@ func (d *doctor) write(ctx context.Context, s *session.Session) {
 		return
 	}
 	after := time.Now()
-	err = s.Delete(ctx, path, -1)
-	d.result(LevelWarn, "write", "/zkagent", err, "created and deleted an ephemeral znode")
+	d.result(LevelWarn, "write", "/zkagent", s.Delete(ctx, path, -1), "created and deleted an ephemeral znode")
 	theirs, ours := time.UnixMilli(stat.Ctime), before.Add(after.Sub(before)/2)
 	skew := ours.Sub(theirs).Round(time.Millisecond)
 	if skew.Abs() > clockFar+after.Sub(before) {
-		d.add(LevelWarn, "clock", "", fmt.Sprintf("this host and the leader of ZooKeeper differ by %s", skew), "schedules and ages are wrong by as much; is a time service running?")
-		return
+		err = fmt.Errorf("this host and the leader of ZooKeeper differ by %s", skew)
 	}
-	d.add(LevelOK, "clock", "", fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)))
+	d.result(LevelWarn, "clock", "", err, fmt.Sprintf("within %s of the leader of ZooKeeper", max(skew.Abs(), time.Millisecond)),
+		"schedules and ages are wrong by as much; is a time service running?")
 }
 
 // unitStateDir returns the state directory that systemd gives the agent's unit, or ""
@@ -479,14 +476,11 @@ func (d *doctor) openFound(root string, open []OpenZnode, looked int) {
 	if len(open) > openNamed {
 		named = append(named, "...")
 	}
-	text := "everybody may change " + strings.Join(named, ", ")
-	recursive := ""
+	of, recursive, auth := "", "", ""
 	if looked > 1 {
-		text = fmt.Sprintf("everybody may change %d of %s: %s", len(open), term.Count(looked, "znode"), strings.Join(named, ", "))
-		recursive = " --recursive"
+		of, recursive = fmt.Sprintf("%d of %s: ", len(open), term.Count(looked, "znode")), " --recursive"
 	}
-	d.add(LevelWarn, "acl", root, text)
-	auth := ""
+	d.add(LevelWarn, "acl", root, "everybody may change "+of+strings.Join(named, ", "))
 	if d.cfg == nil || len(d.cfg.ZooKeeper.Auth) == 0 && d.cfg.ZooKeeper.SASL == nil {
 		auth = ", once an auth block gives the agents an identity"
 	}

@@ -64,9 +64,6 @@ var backendName = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 
 // CheckName reports why a name cannot be that of a backend.
 func CheckName(name string) error {
-	if name == "" {
-		return errors.New("the name of the backend is empty")
-	}
 	if !backendName.MatchString(name) {
 		return fmt.Errorf("%q cannot be the name of a backend", name)
 	}
@@ -236,10 +233,8 @@ func (b *Backend) ask(ctx context.Context, command string) (string, error) {
 		return "", fmt.Errorf("haproxy: %w", err)
 	}
 	defer conn.Close()
-	end, _ := ctx.Deadline()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	_ = conn.SetDeadline(end)
 	if _, err := io.WriteString(conn, command+"\n"); err != nil {
 		return "", fmt.Errorf("haproxy: %w", err)
 	}
@@ -266,11 +261,9 @@ const (
 // closed. Lists that arrive while HAProxy is asked are folded. done is called
 // after each time that something was changed or went wrong.
 func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done func(Result, error)) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	var members []view.Member
-	known, left := false, 0
-	for {
+	var timer <-chan time.Time // nil until there are members
+	for left := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -278,11 +271,8 @@ func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done f
 			if !ok {
 				return
 			}
-			members, known = list, true
-		case <-timer.C:
-		}
-		if !known {
-			continue
+			members = list
+		case <-timer:
 		}
 		r, err := b.Apply(ctx, members)
 		if ctx.Err() != nil {
@@ -292,10 +282,9 @@ func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done f
 			done(r, err)
 		}
 		left = len(r.Left)
+		timer = time.After(compareEvery)
 		if err != nil {
-			timer.Reset(retryAfter)
-		} else {
-			timer.Reset(compareEvery)
+			timer = time.After(retryAfter)
 		}
 	}
 }

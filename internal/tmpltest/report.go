@@ -1,6 +1,7 @@
 package tmpltest
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -143,9 +144,7 @@ func (c *Cover) of(f *apply.FileConfig) *template.Coverage {
 	if c.templates == nil {
 		c.templates = map[string]*template.Coverage{}
 	}
-	if c.templates[name] == nil {
-		c.templates[name] = &template.Coverage{}
-	}
+	c.templates[name] = cmp.Or(c.templates[name], &template.Coverage{})
 	return c.templates[name]
 }
 
@@ -169,11 +168,8 @@ func (c *Cover) settings(config *agent.Config) {
 
 // shown is a path below the working directory as a person writes it.
 func shown(path string) string {
-	wd, err := os.Getwd()
-	if err != nil || !filepath.IsAbs(path) {
-		return path
-	}
-	if rel, err := filepath.Rel(wd, path); err == nil && !strings.HasPrefix(rel, "..") {
+	wd, _ := os.Getwd()
+	if rel, err := filepath.Rel(wd, path); err == nil && filepath.IsAbs(path) && !strings.HasPrefix(rel, "..") {
 		return rel
 	}
 	return path

@@ -322,8 +322,12 @@ func (r *testRun) test(ctx context.Context, c *testCase, update bool) (Result, e
 	var data []byte
 	if err == nil {
 		each, bad := r.element(c, b, &v)
-		if bad == nil {
-			bad = r.destination(c, tc, each)
+		if bad == nil && c.WantDestination != "" {
+			var got string
+			got, bad = tc.Path(each)
+			if want := filepath.Clean(r.file.at(c.WantDestination)); bad == nil && got != want {
+				bad = fmt.Errorf("got destination %s, want %s", got, want)
+			}
 		}
 		if bad != nil {
 			return Result{}, bad
@@ -368,18 +372,15 @@ func (r *testRun) onEmpty(v view.View) view.View {
 }
 
 func (r *testRun) wanted(c *testCase, update bool) ([]byte, error) {
-	if c.Want != nil {
-		return []byte(*c.Want), nil
-	}
 	if c.WantFile == "" {
-		return nil, nil
+		return []byte(*cmp.Or(c.Want, new(""))), nil
 	}
 	data, err := files.ReadNamed(r.file.at(c.WantFile), files.MaxSize)
-	if update && errors.Is(err, os.ErrNotExist) {
+	switch missing := errors.Is(err, os.ErrNotExist); {
+	case missing && update:
 		return nil, nil
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("%w; --update writes it", err)
+	case missing:
+		return nil, fmt.Errorf("%w; --update writes it", err)
 	}
 	return data, err
 }
@@ -500,22 +501,9 @@ func (r *testRun) element(c *testCase, b *apply.Config, v *view.View) (*template
 	if err != nil {
 		return nil, err
 	}
-	for i := range list {
-		if list[i].Key == c.Each {
-			return &list[i], nil
-		}
+	i := slices.IndexFunc(list, func(e template.Each) bool { return e.Key == c.Each })
+	if i < 0 {
+		return nil, fmt.Errorf("each: %s of the data has no element %q", b.ForEach, c.Each)
 	}
-	return nil, fmt.Errorf("each: %s of the data has no element %q", b.ForEach, c.Each)
-}
-
-// destination checks where the file would be written.
-func (r *testRun) destination(c *testCase, tc *apply.FileConfig, e *template.Each) error {
-	if c.WantDestination == "" {
-		return nil
-	}
-	got, err := tc.Path(e)
-	if want := filepath.Clean(r.file.at(c.WantDestination)); err == nil && got != want {
-		err = fmt.Errorf("got destination %s, want %s", got, want)
-	}
-	return err
+	return &list[i], nil
 }

@@ -71,18 +71,8 @@ func (r *Result) confdMain(m map[string]any) {
 
 // file translates a template table of confd or remco.
 func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadFunc, at func(string) string, translate func(*Result, *Template, string, dialect, ReadFunc)) {
-	t := &Template{dest: text(m["dest"]), mode: text(m["mode"]), owner: text(m["owner"]), group: text(m["group"]), source: at(text(m["src"]))}
-	if t.dest == "" {
-		t.dest = text(m["dst"])
-	}
-	for _, id := range []struct {
-		key string
-		to  *string
-	}{{"uid", &t.owner}, {"UID", &t.owner}, {"gid", &t.group}, {"GID", &t.group}} {
-		if v := text(m[id.key]); v != "" && v != "-1" && *id.to == "" {
-			*id.to = v
-		}
-	}
+	t := &Template{Destination: cmp.Or(text(m["dest"]), text(m["dst"])), mode: text(m["mode"]), source: at(text(m["src"]))}
+	t.owner, t.group = cmp.Or(text(m["owner"]), id(m["uid"]), id(m["UID"])), cmp.Or(text(m["group"]), id(m["gid"]), id(m["GID"]))
 	t.check, t.reload = command(text(m["check_cmd"]), stagedWords), command(text(m["reload_cmd"]), map[string]string{"src": "destination", "dest": "destination"})
 	t.checkTimeout, t.reloadTimeout = seconds(m["check_cmd_timeout"]), seconds(m["reload_cmd_timeout"])
 	t.minInterval, t.syntax = seconds(m["min_reload_interval"]), text(m["output_format"])

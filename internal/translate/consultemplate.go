@@ -107,7 +107,7 @@ type ctFile struct {
 }
 
 func (c *ctFile) template(m map[string]any) {
-	t := &Template{dest: text(m["destination"]), owner: cmp.Or(text(m["user"]), id(m["uid"])), group: cmp.Or(text(m["group"]), id(m["gid"])), source: text(m["source"])}
+	t := &Template{Destination: text(m["destination"]), owner: cmp.Or(text(m["user"]), id(m["uid"])), group: cmp.Or(text(m["group"]), id(m["gid"])), source: text(m["source"])}
 	t.missingOK = text(m["error_on_missing_key"]) != "true"
 	t.backup = text(m["backup"]) == "true"
 	if p, ok := m["perms"].(int); ok {

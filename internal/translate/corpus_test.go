@@ -134,12 +134,12 @@ var failing = regexp.MustCompile(`fail "import: (\\.|[^"\\])*"`)
 // edited makes the changes to the template, or else to the settings.
 func edited(t *testing.T, r *Result, edit []string) string {
 	t.Helper()
-	for _, tmpl := range r.templates {
+	for _, tmpl := range r.Templates {
 		tmpl.Text = failing.ReplaceAllString(tmpl.Text, "FAIL")
 	}
 	for i := 0; i+1 < len(edit); i += 2 {
 		done := false
-		for _, tmpl := range r.templates {
+		for _, tmpl := range r.Templates {
 			if strings.Contains(tmpl.Text, edit[i]) {
 				tmpl.Text, done = strings.ReplaceAll(tmpl.Text, edit[i], edit[i+1]), true
 			}

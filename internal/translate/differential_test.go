@@ -207,9 +207,9 @@ func (t trial) compare(tb testing.TB, program string, want map[string]string) (s
 	case err != nil && strings.Contains(err.Error(), "no member"): // the last file stays: the import says so
 		return "waits here", err.Error()
 	case err != nil:
-		return "fails here", err.Error() + "\n" + t.Template + "\n" + r.Templates()[0].Text
+		return "fails here", err.Error() + "\n" + t.Template + "\n" + r.Templates[0].Text
 	case got != want["text"]:
-		return "wrong", fmt.Sprintf("%s\n got %q, %v\nwant %q\n%v %v\n%s", t.Template, got, err, want["text"], t.Keys, t.Services, r.Templates()[0].Text)
+		return "wrong", fmt.Sprintf("%s\n got %q, %v\nwant %q\n%v %v\n%s", t.Template, got, err, want["text"], t.Keys, t.Services, r.Templates[0].Text)
 	}
 	return "identical", ""
 }

@@ -41,8 +41,8 @@ func TestConfd_PrefixesWithTheSameName(t *testing.T) {
 	for i, path := range []string{"/prod/app", "/staging/app", "/env/prod/app", "/staging/app"} {
 		name, _ := r.config(path)
 		for _, want := range []string{`key "` + name + `/name"`, `trimPrefix "` + name + `" .Path`} {
-			if !strings.Contains(r.templates[i].Text, want) {
-				t.Errorf("%s is config %s: got %s", path, name, r.templates[i].Text)
+			if !strings.Contains(r.Templates[i].Text, want) {
+				t.Errorf("%s is config %s: got %s", path, name, r.Templates[i].Text)
 			}
 		}
 	}
@@ -58,13 +58,13 @@ func TestRemco_Backends(t *testing.T) {
 	text := "retries = 0\n[default_backends.env]\nkeys = [\"/app\"]\n" +
 		resource("a", "[resource.backend.etcd]\nprefix = \"/prod/app\"") + resource("b", "[resource.backend.etcd]\nprefix = \"/staging/app\"") + resource("c", "")
 	r, err := Remco(nil, "r.toml", []byte(text), read)
-	if err != nil || r.Lost() > 0 || len(r.templates) != 3 {
+	if err != nil || r.Lost() > 0 || len(r.Templates) != 3 {
 		t.Fatalf("%v, %q", err, r.Notes())
 	}
 	for i, path := range []string{"/prod/app", "/staging/app", "/app"} {
 		name, _ := r.config(path)
-		if !strings.Contains(r.templates[i].Text, `"`+name+"/") {
-			t.Errorf("%s is config %s: got %s", path, name, r.templates[i].Text)
+		if !strings.Contains(r.Templates[i].Text, `"`+name+"/") {
+			t.Errorf("%s is config %s: got %s", path, name, r.Templates[i].Text)
 		}
 	}
 	for _, wrong := range []string{"[resource.backend.etcd]\nprefix = \"/a\"\n[resource.backend.env]", "[resource.backend.etcd]\nkeys = [\"/other\"]"} {
@@ -121,7 +121,7 @@ func TestShapes(t *testing.T) {
 	} {
 		r, tmpl := newResult("x"), &Template{Name: "t"}
 		r.translateText(tmpl, c.in, ctDialect)
-		r.templates = append(r.templates, tmpl)
+		r.Templates = append(r.Templates, tmpl)
 		if got := tmpl.Text + strings.Join(r.Notes(), "\n"); !strings.Contains(got, c.want) || strings.HasPrefix(c.want, "{{") != (tmpl.lost == 0) {
 			t.Errorf("%s\n got %s\nwant %s", c.in, got, c.want)
 		}
@@ -173,9 +173,9 @@ func TestSettingsThatAreNotDropped(t *testing.T) {
 
 // Two calls of env need one allow, however often the settings are printed.
 func TestSettings_AllowTwice(t *testing.T) {
-	r, tmpl := newResult("x"), &Template{Name: "t", dest: "/t"}
+	r, tmpl := newResult("x"), &Template{Name: "t", Destination: "/t"}
 	r.translateText(tmpl, `{{ env "A" }}{{ env "B" }}`, ctDialect)
-	r.templates = append(r.templates, tmpl)
+	r.Templates = append(r.Templates, tmpl)
 	first := r.Settings(true)
 	if second := r.Settings(true); first != second || !strings.Contains(first, `allow = ["env"]`) {
 		t.Errorf("got %s, then %s", first, second)
@@ -191,7 +191,7 @@ func TestSynapse_LosesNothing(t *testing.T) {
 	if err != nil || r.Lost() > 0 {
 		t.Fatal(err, r.Notes())
 	}
-	text := r.templates[0].Text
+	text := r.Templates[0].Text
 	at := 0
 	for _, want := range []string{
 		"listen z", "listen b", "frontend zeta\n\thttp-request deny if bad\n\tmode http\n\tmaxconn 5\n\tbind 0.0.0.0:1\n\tdefault_backend zeta\n",

@@ -111,7 +111,7 @@ func runRow(t *testing.T, program string, r row) {
 		return "", false
 	})
 	text := res.Settings(true)
-	for _, tmpl := range res.Templates() {
+	for _, tmpl := range res.Templates {
 		text += tmpl.Text
 	}
 	for _, has := range r.Has {

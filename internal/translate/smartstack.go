@@ -48,7 +48,7 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 		r.note("Synapse leaves shared_frontend of services out where haproxy has none, and so does the template")
 	}
 	if top != nil && text(top["do_writes"]) != "false" {
-		t := &Template{dest: cmp.Or(text(top["config_file_path"]), "/etc/haproxy/haproxy.cfg"), Text: s.text.String()}
+		t := &Template{Destination: cmp.Or(text(top["config_file_path"]), "/etc/haproxy/haproxy.cfg"), Text: s.text.String()}
 		if text(top["do_reloads"]) != "false" {
 			t.reload = command(text(top["reload_command"]), nil)
 		}

@@ -36,7 +36,7 @@ type Result struct {
 	set       bool              // there is a set of groups: all services
 	onEmpty   map[string]string // of groups, by name
 	others    []other           // blocks that are neither groups nor templates
-	templates []*Template
+	Templates []*Template
 	program   *program
 	logLevel  string // empty: the default
 	notes
@@ -44,17 +44,18 @@ type Result struct {
 
 // Template is one translated template.
 type Template struct {
-	Name string
-	Text string // translated; empty when Source could not be read
+	Name        string
+	Text        string // translated; empty when its source could not be read
+	Destination string // the file that it writes
 
-	source, dest, mode, owner, group, syntax string
-	backup, missingOK, createDirs, byNode    bool
-	waitMin, waitMax, minInterval            string
-	check, reload                            []string // HCL expressions of the arguments
-	reloadEnv                                *environment
-	checkTimeout, reloadTimeout              string
-	allow                                    []string
-	original                                 Original
+	source, mode, owner, group, syntax    string
+	backup, missingOK, createDirs, byNode bool
+	waitMin, waitMax, minInterval         string
+	check, reload                         []string // HCL expressions of the arguments
+	reloadEnv                             *environment
+	checkTimeout, reloadTimeout           string
+	allow                                 []string
+	original                              Original
 	notes
 }
 
@@ -152,7 +153,7 @@ func (r *Result) Lost() int {
 	for _, o := range r.others {
 		n += o.lost
 	}
-	for _, t := range r.templates {
+	for _, t := range r.Templates {
 		n += t.lost
 	}
 	return n
@@ -170,7 +171,7 @@ func (r *Result) EachNote(fn func(text string, lost bool)) {
 	for _, o := range r.others {
 		each(o.kind+" "+o.name+": ", o.notes)
 	}
-	for _, t := range r.templates {
+	for _, t := range r.Templates {
 		each("template "+t.Name+": ", t.notes)
 	}
 }
@@ -178,16 +179,13 @@ func (r *Result) EachNote(fn func(text string, lost bool)) {
 // Flagged is how many templates hold something that could not be translated.
 func (r *Result) Flagged() int {
 	n := 0
-	for _, t := range r.templates {
+	for _, t := range r.Templates {
 		if t.Flagged() {
 			n++
 		}
 	}
 	return n
 }
-
-// Destination is the file that the template writes.
-func (t *Template) Destination() string { return t.dest }
 
 // Original is the template as the other program has it.
 func (r *Result) Original(t *Template) Original {
@@ -220,9 +218,6 @@ func (r *Result) OriginalServices() map[string]string {
 // Flagged reports whether something in the template could not be translated.
 func (t *Template) Flagged() bool { return t.lost > 0 }
 
-// Templates are the translated templates.
-func (r *Result) Templates() []*Template { return r.templates }
-
 var notLabel = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
 // label makes a name that can be a label.
@@ -236,12 +231,12 @@ func label(s string) string {
 
 // add adds a template under a name that is not taken.
 func (r *Result) add(t *Template) {
-	base := filepath.Base(t.dest)
+	base := filepath.Base(t.Destination)
 	t.Name = label(base)
-	for n := 2; slices.ContainsFunc(r.templates, func(o *Template) bool { return o.Name == t.Name }); n++ {
+	for n := 2; slices.ContainsFunc(r.Templates, func(o *Template) bool { return o.Name == t.Name }); n++ {
 		t.Name = fmt.Sprintf("%s-%d", label(base), n)
 	}
-	r.templates = append(r.templates, t)
+	r.Templates = append(r.Templates, t)
 }
 
 // service is the label of the group of a service.
@@ -411,7 +406,7 @@ func (r *Result) Settings(inline bool) string {
 		comment(&b, o.list)
 		b.WriteString(o.body + "}\n")
 	}
-	for _, t := range r.templates {
+	for _, t := range r.Templates {
 		t.print(&b, inline, inherit)
 	}
 	r.program.write(&b, inherit)
@@ -450,7 +445,7 @@ func (r *Result) inherits() inheritance {
 			return inBlocks
 		}
 	}
-	for _, t := range r.templates {
+	for _, t := range r.Templates {
 		switch {
 		case t.reloadEnv != nil:
 			return inBlocks
@@ -517,7 +512,7 @@ func (t *Template) print(b *strings.Builder, inline bool, inherit inheritance) {
 	default:
 		b.WriteString("contents = " + heredoc(t.Text) + "\n")
 	}
-	for _, pair := range [][2]string{{"destination", t.dest}, {"mode", t.mode}, {"owner", t.owner}, {"group", t.group}, {"syntax", t.syntax}} {
+	for _, pair := range [][2]string{{"destination", t.Destination}, {"mode", t.mode}, {"owner", t.owner}, {"group", t.group}, {"syntax", t.syntax}} {
 		line(b, pair[0], pair[1])
 	}
 	for _, flag := range []struct {
