@@ -82,9 +82,19 @@ func newTracer(t *Template, o BlameOptions) (*tracer, error) {
 	funcs[turnFunc] = func(elem ...reflect.Value) bool { return tr.turn(elem) }
 	tr.pipes = t.newTemplate(funcs)
 	for _, tree := range t.sortedTrees() {
-		tr.findLiterals(trees[tree.Name])
+		inspect(trees[tree.Name].Root, func(n parse.Node) {
+			if text, ok := n.(*parse.TextNode); ok && tr.missing(string(text.Text)) {
+				i := strings.Index(string(text.Text), o.Missing)
+				tr.literals = append(tr.literals, placeOf(t.cfg.Source, int(text.Pos)+i).line)
+			}
+		})
 	}
 	return tr, nil
+}
+
+// missing reports whether one of the texts has the text that is looked for.
+func (tr *tracer) missing(texts ...string) bool {
+	return tr.o.Missing != "" && slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, tr.o.Missing) })
 }
 
 // The functions of the templates that evaluate a pipeline.
@@ -173,19 +183,6 @@ func (tr *tracer) wordsOf(p *parse.PipeNode) *words {
 	})
 	tr.words[p] = w
 	return w
-}
-
-func (tr *tracer) findLiterals(tree *parse.Tree) {
-	if tr.o.Missing == "" {
-		return
-	}
-	inspect(tree.Root, func(n parse.Node) {
-		if t, ok := n.(*parse.TextNode); ok {
-			if i := strings.Index(string(t.Text), tr.o.Missing); i >= 0 {
-				tr.literals = append(tr.literals, placeOf(tr.t.cfg.Source, int(t.Pos)+i).line)
-			}
-		}
-	})
 }
 
 // listen wraps a function that reads something, so that the tracer hears of it.
@@ -282,21 +279,15 @@ func (tr *tracer) identify(v reflect.Value) []Value {
 
 // wanted reports whether an element is the one that is looked for.
 func (tr *tracer) wanted(v reflect.Value) bool {
-	has := func(texts ...string) bool {
-		return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, tr.o.Missing) })
-	}
-	if tr.o.Missing == "" {
-		return false
-	}
 	switch v := anyOf(v).(type) {
 	case Pair:
-		return has(v.Path, v.Value)
+		return tr.missing(v.Path, v.Value)
 	case view.Member:
-		return has(v.ID, v.Node, v.Name, v.Znode, v.Host, v.Address())
+		return tr.missing(v.ID, v.Node, v.Name, v.Znode, v.Host, v.Address())
 	case Group:
-		return has(v.Name)
+		return tr.missing(v.Name)
 	case string:
-		return has(v)
+		return tr.missing(v)
 	}
 	return false
 }

@@ -365,9 +365,8 @@ func leaves(b *parse.BranchNode) (breaks, continues bool) { //nolint:nonamedretu
 func (tr *tracer) holds(list *parse.ListNode) bool {
 	found := false
 	inspect(list, func(n parse.Node) {
-		if t, ok := n.(*parse.TextNode); ok && tr.o.Missing != "" && strings.Contains(string(t.Text), tr.o.Missing) {
-			found = true
-		}
+		t, ok := n.(*parse.TextNode)
+		found = found || ok && tr.missing(string(t.Text))
 	})
 	return found
 }

@@ -80,49 +80,29 @@ func (s *scalar[T]) UnmarshalYAML(unmarshal func(any) error) error {
 // of YAML as they are written. y, no, 0644, 1.10 and 1e3 are texts, as keys and as
 // values. LoadFixture parses the numbers and bools.
 type Fixture struct {
-	text string
-	list []Fixture
-	keys map[string]Fixture
-	kind nodeKind
+	v any // nil, string, []Fixture or map[string]Fixture
 }
 
-type nodeKind int
-
-const (
-	nodeNull nodeKind = iota // UnmarshalYAML is not called for it
-	nodeText
-	nodeList
-	nodeMap
-)
-
-// UnmarshalYAML implements the interface of the parser.
+// UnmarshalYAML implements the interface of the parser. It is not called for a null.
 func (f *Fixture) UnmarshalYAML(unmarshal func(any) error) error {
-	*f = Fixture{}
-	if unmarshal(&f.keys) == nil {
-		f.kind = nodeMap
-		return nil
+	var keys map[string]Fixture
+	var list []Fixture
+	var text string
+	switch {
+	case unmarshal(&keys) == nil:
+		f.v = keys
+	case unmarshal(&list) == nil:
+		f.v = list
+	default:
+		err := unmarshal(&text)
+		f.v = text
+		return err
 	}
-	if unmarshal(&f.list) == nil {
-		f.kind = nodeList
-		return nil
-	}
-	f.kind = nodeText
-	return unmarshal(&f.text)
+	return nil
 }
 
 // MarshalYAML implements the interface of the writer: every scalar is a quoted text.
-func (f Fixture) MarshalYAML() (any, error) {
-	switch f.kind {
-	case nodeMap:
-		return f.keys, nil
-	case nodeList:
-		return f.list, nil
-	case nodeText:
-		return f.text, nil
-	default:
-		return nil, nil //nolint:nilnil // YAML's null.
-	}
-}
+func (f Fixture) MarshalYAML() (any, error) { return f.v, nil }
 
 // ParseFixture reads a fixture.
 func ParseFixture(data []byte) (Fixture, error) {
@@ -134,25 +114,24 @@ func ParseFixture(data []byte) (Fixture, error) {
 // Over is the fixture laid over another: maps are merged, a null unsets the value that the
 // other has, and everything else replaces. A fixture that is null changes nothing.
 func (f Fixture) Over(under Fixture) Fixture {
-	switch f.kind {
-	case nodeNull:
+	keys, isMap := f.v.(map[string]Fixture)
+	switch {
+	case f.v == nil:
 		return under
-	case nodeMap:
-	default:
+	case !isMap:
 		return f
 	}
-	merged := Fixture{kind: nodeMap, keys: map[string]Fixture{}}
-	if under.kind == nodeMap {
-		maps.Copy(merged.keys, under.keys)
-	}
-	for k, v := range f.keys {
-		if v.kind == nodeNull {
-			delete(merged.keys, k)
+	merged := map[string]Fixture{}
+	below, _ := under.v.(map[string]Fixture)
+	maps.Copy(merged, below)
+	for k, v := range keys {
+		if v.v == nil {
+			delete(merged, k)
 			continue
 		}
-		merged.keys[k] = v.Over(merged.keys[k])
+		merged[k] = v.Over(merged[k])
 	}
-	return merged
+	return Fixture{merged}
 }
 
 var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
@@ -219,10 +198,11 @@ func LoadFixture(data []byte) (view.View, error) {
 
 func fixtureTree(name string, content Fixture, version int64) (*view.Tree, error) {
 	keys := map[string]string{}
-	if content.kind == nodeText || content.kind == nodeList {
+	m, isMap := content.v.(map[string]Fixture)
+	if content.v != nil && !isMap {
 		return nil, fmt.Errorf("config %q is not a map of keys", name)
 	}
-	if err := flatten(keys, "", content.keys); err != nil {
+	if err := flatten(keys, "", m); err != nil {
 		return nil, fmt.Errorf("config %q: %w", name, err)
 	}
 	t := view.TreeOf(name, "/"+name, keys)
@@ -232,16 +212,16 @@ func fixtureTree(name string, content Fixture, version int64) (*view.Tree, error
 
 func flatten(keys map[string]string, prefix string, m map[string]Fixture) error {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		path, n := prefix+name, m[name]
-		switch n.kind {
-		case nodeMap:
-			if err := flatten(keys, path+"/", n.keys); err != nil {
+		path := prefix + name
+		switch v := m[name].v.(type) {
+		case map[string]Fixture:
+			if err := flatten(keys, path+"/", v); err != nil {
 				return err
 			}
-		case nodeList:
+		case []Fixture:
 			return fmt.Errorf("key %q is a list: values are texts", path)
 		default:
-			keys[path] = n.text
+			keys[path], _ = v.(string)
 		}
 	}
 	return nil
@@ -272,10 +252,6 @@ func (f fixtureGroup) group(name string) (*view.Group, error) {
 
 func (m *fixtureMember) member(i int) (view.Member, error) {
 	znode := cmp.Or(m.Znode, m.ID, fmt.Sprintf("member_%010d", i))
-	weight := 1
-	if m.Weight != nil {
-		weight = m.Weight.v
-	}
 	var ports map[string]int
 	for k, p := range m.Ports {
 		if ports == nil {
@@ -285,7 +261,7 @@ func (m *fixtureMember) member(i int) (view.Member, error) {
 	}
 	member := view.Member{
 		ID: cmp.Or(m.ID, znode), Node: cmp.Or(m.Node, m.Host), Znode: znode, Name: cmp.Or(m.Name, znode), Host: m.Host,
-		Port: m.Port.v, Ports: ports, Weight: weight, Status: cmp.Or(m.Status, view.StatusUp), Held: m.Held.v, Czxid: m.Czxid.v, Mzxid: m.Czxid.v,
+		Port: m.Port.v, Ports: ports, Weight: cmp.Or(m.Weight, &scalar[int]{1}).v, Status: cmp.Or(m.Status, view.StatusUp), Held: m.Held.v, Czxid: m.Czxid.v, Mzxid: m.Czxid.v,
 	}
 	member.SetLabels(m.Labels)
 	switch {

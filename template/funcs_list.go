@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -187,16 +188,10 @@ func byMeta(labels string, members []view.Member) (map[string][]view.Member, err
 func metaPart(label string, member view.Member) (string, error) {
 	name, isInt := strings.CutSuffix(label, "|int")
 	v := member.Labels[name]
-	switch {
-	case v == "" && isInt:
-		v = "0"
-	case v == "":
-		return "_no_" + name + "_", nil
-	}
 	if !isInt {
-		return v, nil
+		return cmp.Or(v, "_no_"+name+"_"), nil
 	}
-	n, err := strconv.Atoi(v)
+	n, err := strconv.Atoi(cmp.Or(v, "0"))
 	if err != nil {
 		return "", failf(nil, "", "byMeta: label %q of member %q is not an integer", name, member.ID)
 	}

@@ -72,23 +72,16 @@ func (st *state) key(path string) (string, error) {
 	value, found, err := st.lookup(path)
 	if err == nil && !found {
 		name, key, _ := strings.Cut(strings.Trim(path, "/"), "/")
-		return "", failf(ErrNoKey, path, "config %q has no key %q%s", name, key, st.meantKey(name, key))
+		var keys []string
+		if t, _ := st.view.Tree(name); t.Len() <= 1000 {
+			t.Walk("", func(path string, _ view.Key) bool {
+				keys = append(keys, path)
+				return true
+			})
+		}
+		return "", failf(ErrNoKey, path, "config %q has no key %q%s", name, key, meant(key, keys))
 	}
 	return value, err
-}
-
-// meantKey suggests a key; only small trees are searched.
-func (st *state) meantKey(name, key string) string {
-	t, ok := st.view.Tree(name)
-	if !ok || t.Len() > 1000 {
-		return ""
-	}
-	var keys []string
-	t.Walk("", func(path string, _ view.Key) bool {
-		keys = append(keys, path)
-		return true
-	})
-	return meant(key, keys)
 }
 
 // keyOr returns a value or a default: for a key that is absent, or an empty one, too.
@@ -230,9 +223,7 @@ type Group struct {
 func tagsOf(members []view.Member) []string {
 	tags := []string{}
 	for _, m := range members {
-		if len(m.Labels) > 0 {
-			tags = append(tags, m.Tags()...)
-		}
+		tags = append(tags, m.Tags()...)
 	}
 	slices.Sort(tags)
 	return slices.Compact(tags)

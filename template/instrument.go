@@ -96,17 +96,9 @@ func (t *Template) guardLoops(tree *parse.Tree) {
 // writesAlways reports whether each turn of a loop writes some text: then the
 // writer notices that the execution was asked to end, and no guard is needed.
 func writesAlways(body *parse.ListNode) bool {
-	text, leaves := false, false
-	for _, n := range body.Nodes {
-		if _, ok := n.(*parse.TextNode); ok {
-			text = true
-		}
-	}
+	text, leaves := slices.ContainsFunc(body.Nodes, func(n parse.Node) bool { return n.Type() == parse.NodeText }), false
 	inspect(body, func(n parse.Node) {
-		switch n.(type) {
-		case *parse.BreakNode, *parse.ContinueNode:
-			leaves = true
-		}
+		leaves = leaves || n.Type() == parse.NodeBreak || n.Type() == parse.NodeContinue
 	})
 	return text && !leaves
 }
@@ -143,17 +135,10 @@ func single(p *parse.PipeNode) (parse.Node, []parse.Node) {
 }
 
 func callsFunc(p *parse.PipeNode, names ...string) bool {
-	if p == nil {
-		return false
-	}
-	for _, c := range p.Cmds {
-		if len(c.Args) > 0 {
-			if id, ok := c.Args[0].(*parse.IdentifierNode); ok && slices.Contains(names, id.Ident) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Cmds, func(c *parse.CommandNode) bool {
+		id, ok := c.Args[0].(*parse.IdentifierNode)
+		return ok && slices.Contains(names, id.Ident)
+	})
 }
 
 func inspect(n parse.Node, fn func(parse.Node)) {

@@ -291,7 +291,18 @@ var syntaxes = map[string]func([]byte) error{
 // Syntaxes returns the names of the syntaxes that this package can check.
 func Syntaxes() []string { return slices.Sorted(maps.Keys(syntaxes)) }
 
-func guarded(check func([]byte) error) func([]byte) error {
+func syntaxCheck(name string, more map[string]func([]byte) error) (func([]byte) error, error) {
+	if name == "" || name == "none" {
+		return nil, nil
+	}
+	check := more[name]
+	if check == nil {
+		check = syntaxes[name]
+	}
+	if check == nil {
+		names := slices.Concat(slices.Sorted(maps.Keys(more)), Syntaxes(), []string{"none"})
+		return nil, fmt.Errorf("syntax %q does not exist%s", name, meant(name, names))
+	}
 	return func(b []byte) error {
 		if len(b) > maxChecked {
 			return fmt.Errorf("%d bytes are %w: a syntax is checked up to %d", len(b), ErrTooLarge, maxChecked)
@@ -300,22 +311,7 @@ func guarded(check func([]byte) error) func([]byte) error {
 			return err
 		}
 		return check(b)
-	}
-}
-
-func syntaxCheck(name string, more map[string]func([]byte) error) (func([]byte) error, error) {
-	if name == "" || name == "none" {
-		return nil, nil
-	}
-	if check, ok := more[name]; ok {
-		return guarded(check), nil
-	}
-	if check, ok := syntaxes[name]; ok {
-		return guarded(check), nil
-	}
-	names := slices.Sorted(maps.Keys(more))
-	names = append(append(names, Syntaxes()...), "none")
-	return nil, fmt.Errorf("syntax %q does not exist%s", name, meant(name, names))
+	}, nil
 }
 
 func checkJSON(b []byte) error {

@@ -242,16 +242,8 @@ func (t *Template) Stale(old, now *view.View) bool {
 		return old != now
 	}
 	d := t.uses
-	if d.Agent && old.Agent != now.Agent {
+	if d.Agent && old.Agent != now.Agent || slices.ContainsFunc(d.Uses, func(u Use) bool { return u.changed(old, now) }) {
 		return true
-	}
-	for _, u := range d.Uses {
-		if u.changed(old, now) {
-			return true
-		}
-	}
-	if len(d.Dynamic) == 0 {
-		return false
 	}
 	return d.dynamicChanged(old, now) || d.dynamicChanged(now, old)
 }
@@ -293,14 +285,8 @@ func (u Use) treeChanged(a, b *view.Tree) bool {
 
 // dynamicChanged compares all sources of the dynamic kinds that a has.
 func (d Deps) dynamicChanged(a, b *view.View) bool {
-	for _, s := range a.Sources() {
-		if !d.dynamic(s.Kind) {
-			continue
-		}
+	return slices.ContainsFunc(a.Sources(), func(s view.Source) bool {
 		ua, ub := a.Get(s), b.Get(s)
-		if ua != ub && (ub == nil || !ua.Equal(ub)) {
-			return true
-		}
-	}
-	return false
+		return d.dynamic(s.Kind) && ua != ub && (ub == nil || !ua.Equal(ub))
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
+	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/session"
@@ -377,18 +378,8 @@ func checkHost(host string) error {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return nil
 	}
-	if host == "" || len(host) > 253 {
-		return fmt.Errorf("%q is not a host name or an IP address", host)
-	}
-	for label := range strings.SplitSeq(strings.TrimSuffix(host, "."), ".") {
-		if label == "" || len(label) > 63 || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") {
-			return fmt.Errorf("%q is not a host name or an IP address", host)
-		}
-		for _, r := range label {
-			if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-				return fmt.Errorf("%q is not a host name or an IP address: it holds %q", host, r)
-			}
-		}
+	if len(host) > 253 || slices.ContainsFunc(strings.Split(strings.TrimSuffix(host, "."), "."), func(label string) bool { return !dns.IsLabel(label) }) {
+		return fmt.Errorf("%q is not a host name or an IP address: a name has labels of 1 to 63 letters, digits, - and _, which do not begin or end with -", host)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -320,15 +321,11 @@ func (s *Settings) destinationPath(at hcl.Range, text string) (string, error) {
 	if text == "" || strings.HasSuffix(text, "/") {
 		return "", fmt.Errorf("%q is not the path of a file", text)
 	}
-	for element := range strings.SplitSeq(text, "/") {
-		if element == ".." {
-			return "", fmt.Errorf("%q leads upwards with \"..\"", text)
-		}
+	if slices.Contains(strings.Split(text, "/"), "..") {
+		return "", fmt.Errorf("%q leads upwards with \"..\"", text)
 	}
-	for _, r := range text {
-		if r < 0x20 || r == 0x7f {
-			return "", fmt.Errorf("%q has a control character", text)
-		}
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return "", fmt.Errorf("%q has a control character", text)
 	}
 	return filepath.Clean(relative(at, text)), nil
 }
