@@ -134,19 +134,13 @@ func (s *Settings) resolveDNS(b *decoder) *dns.Config {
 		Domain: b.text("domain,optional", `is:"string" check:"domain" default:"zkagent." doc:"Domain of all names."`),
 		TTL:    b.duration("ttl,optional", `is:"duration" default:"0s" max:"1h" doc:"How long an answer, or its absence, may be cached. Whole seconds."`),
 	}
-	recursors := b.list("recursors,optional", `is:"list of strings" doc:"host:port (port 53 by default) of servers that are asked for names outside the domain, in order. Without them such names are refused."`)
+	c.Recursors = parsed(b, "recursors,optional", `is:"list of strings" doc:"host:port (port 53 by default) of servers that are asked for names outside the domain, in order. Without them such names are refused."`, "Invalid recursor", recursor)
 	c.AllowRemote = b.boolean("allow_remote,optional", `is:"bool" default:"false" doc:"Listen where other hosts reach it. They get a bounded rate of answers."`)
 	s.exposed(b.place("listen"), c.Listen, c.AllowRemote, "to everybody who can send a packet", "Listen on 127.0.0.1")
 	if c.Domain != "" {
 		c.Domain = mdns.Fqdn(c.Domain)
 	}
-	for _, server := range recursors {
-		address, err := recursor(server)
-		if err != nil {
-			s.errorAt(b.place("recursors"), "Invalid recursor", "%s.", err)
-		}
-		c.Recursors = append(c.Recursors, address)
-	}
+
 	for _, b := range s.blocks {
 		if slices.Contains([]string{"group", "groups", "election"}, b.kind) && !dns.IsLabel(b.name) {
 			s.warnAt(b.at, "Not a DNS label", "%s %q has no DNS name: a label has 1 to 63 letters, digits, - and _, and does not begin or end with -.", b.kind, b.name)

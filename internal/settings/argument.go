@@ -283,6 +283,22 @@ func (d *decoder) list(name string, tag reflect.StructTag) []string {
 	return list
 }
 
+// parsed reads a list of strings that have a form, and parses each.
+func parsed[T any](d *decoder, name string, tag reflect.StructTag, summary string, parse func(string) (T, error)) []T {
+	var list []T
+	texts := d.list(name, tag)
+	for _, text := range texts {
+		v, err := parse(text)
+		if err != nil {
+			name, _, _ = strings.Cut(name, ",")
+			d.s.errorAt(d.place(name), summary, "%v.", err)
+			continue
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
 // textMap reads a map of strings; a null value is an absent key.
 func (d *decoder) textMap(name string, tag reflect.StructTag) map[string]string {
 	v, ok := d.reader(name, tag).value(cty.Map(cty.String))

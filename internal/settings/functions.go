@@ -87,8 +87,22 @@ func (s *Settings) context(file string, vars map[string]cty.Value) *hcl.EvalCont
 
 func (s *Settings) functions(dir string) map[string]function.Function {
 	funcs := maps.Clone(pure)
-	funcs["env"] = s.envFunc()
-	funcs["file"] = stringFunc("path", func(path string) (string, error) {
+	// A variable that is not set is the default, and without one the empty string.
+	funcs["env"] = textFunc([]string{"name"}, "default", func(args []string) (string, error) {
+		if len(args) > 2 {
+			return "", errors.New("env takes a name and a default")
+		}
+		v, ok := s.opts.Env(args[0])
+		if ok && SecretName(args[0]) {
+			s.secrets.add(v)
+		}
+		if !ok && len(args) == 2 {
+			v = args[1]
+		}
+		return v, nil
+	})
+	funcs["file"] = textFunc([]string{"path"}, "", func(args []string) (string, error) {
+		path := args[0]
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
@@ -96,40 +110,9 @@ func (s *Settings) functions(dir string) map[string]function.Function {
 		s.secrets.add(strings.TrimSpace(string(data)))
 		return string(data), err
 	})
-	funcs["credential"] = stringFunc("name", s.credential)
-	funcs["hostname"] = function.New(&function.Spec{
-		Type: function.StaticReturnType(cty.String),
-		Impl: func([]cty.Value, cty.Type) (cty.Value, error) {
-			name, err := s.opts.Hostname()
-			return cty.StringVal(name), err
-		},
-	})
+	funcs["credential"] = textFunc([]string{"name"}, "", func(args []string) (string, error) { return s.credential(args[0]) })
+	funcs["hostname"] = textFunc(nil, "", func([]string) (string, error) { return s.opts.Hostname() })
 	return funcs
-}
-
-// envFunc is env(name) and env(name, default). A variable that is not set is
-// the default, and without one the empty string.
-func (s *Settings) envFunc() function.Function {
-	return function.New(&function.Spec{
-		Params:   []function.Parameter{{Name: "name", Type: cty.String}},
-		VarParam: &function.Parameter{Name: "default", Type: cty.String},
-		Type:     function.StaticReturnType(cty.String),
-		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			if len(args) > 2 {
-				return cty.NilVal, errors.New("env takes a name and a default")
-			}
-			if v, ok := s.opts.Env(args[0].AsString()); ok {
-				if SecretName(args[0].AsString()) {
-					s.secrets.add(v)
-				}
-				return cty.StringVal(v), nil
-			}
-			if len(args) == 2 {
-				return args[1], nil
-			}
-			return cty.StringVal(""), nil
-		},
-	})
 }
 
 // errNoCredential marks a credential that this host does not have.
@@ -165,15 +148,24 @@ func (s *Settings) noCredential(text string) (string, error) {
 	return "credential:missing", nil
 }
 
-func stringFunc(param string, fn func(string) (string, error)) function.Function {
-	return function.New(&function.Spec{
-		Params: []function.Parameter{{Name: param, Type: cty.String}},
-		Type:   function.StaticReturnType(cty.String),
-		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			v, err := fn(args[0].AsString())
-			return cty.StringVal(v), err
-		},
-	})
+// textFunc is a function of texts; more, unless empty, names those that may follow.
+func textFunc(params []string, more string, fn func(args []string) (string, error)) function.Function {
+	spec := &function.Spec{Type: function.StaticReturnType(cty.String)}
+	for _, name := range params {
+		spec.Params = append(spec.Params, function.Parameter{Name: name, Type: cty.String})
+	}
+	if more != "" {
+		spec.VarParam = &function.Parameter{Name: more, Type: cty.String}
+	}
+	spec.Impl = func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+		var texts []string
+		for _, a := range args {
+			texts = append(texts, a.AsString())
+		}
+		v, err := fn(texts)
+		return cty.StringVal(v), err
+	}
+	return function.New(spec)
 }
 
 // How many secrets are kept, and how large: who looks for them in a text looks

@@ -13,8 +13,8 @@ import (
 )
 
 // resolveWork reads what a template and a bundle share: for_each, splay, wait, check, reload.
-func (s *Settings) resolveWork(b *decoder) apply.Config {
-	c := apply.Config{Name: b.label, Position: position(b.at), Splay: s.Config.Splay}
+func (s *Settings) resolveWork(b *decoder, templates []apply.FileConfig) {
+	c := apply.Config{Name: b.label, Position: position(b.at), Splay: s.Config.Splay, Templates: templates}
 	if src := s.ref(b.expression("for_each,optional", `is:"reference" doc:"One file, or the whole bundle, for each group of a set (groups.NAME), member of a group (group.NAME), or key of a config (config.NAME). A file that is no longer wanted is removed."`), "groups", "group", "config"); src.Name != "" {
 		c.ForEach = &src
 	}
@@ -41,7 +41,7 @@ func (s *Settings) resolveWork(b *decoder) apply.Config {
 	for _, r := range b.once("reload", "The command that makes the program use the new files, once for all files of a bundle.") {
 		c.Reload = s.resolveReload(r, c.Name, v)
 	}
-	return c
+	s.Config.Bundles = append(s.Config.Bundles, c)
 }
 
 // checkAt is when a check runs: before the swap in a preview, unless it names a staged path.

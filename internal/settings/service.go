@@ -15,11 +15,8 @@ func (s *Settings) resolveServices(d *decoder) {
 	for _, b := range d.blocks("service", "name", "A service of this host: a member of a group for as long as its checks pass.") {
 		c := s.resolveService(b)
 		for _, group := range c.Groups {
-			if c.MemberID == "" {
-				break
-			}
 			key := group + "\x00" + c.MemberID
-			if first, ok := ids[key]; ok {
+			if first, ok := ids[key]; ok && c.MemberID != "" {
 				s.errorAt(b.at, "Two services with one member", "Service %q has the group and the member_id of %q at %s.", c.Name, first.name, place(first.at))
 			}
 			ids[key] = claimed{c.Name, b.at}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"path"
@@ -77,30 +78,25 @@ func (s *Settings) groupConfig(b *decoder, path string, formats map[string]strin
 		Name: b.label, Path: path,
 		Format:   s.format(b, b.text("format,optional", `is:"string" default:"auto" doc:"How the members' data is read: a format block, or one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text; auto looks at each member."`), formats),
 		OnEmpty:  b.text("on_empty,optional", `is:"string" enum:"keep|render|fail" doc:"The reaction of templates when no member is up: keep the file in place, render without members, or fail. By default a template with an else for the group renders, and other templates keep their file."`),
-		Allow:    s.prefixes(b, b.list("allow,optional", `is:"list of prefixes" doc:"Networks of the members; the agent leaves others out and reports them. By default it takes all."`)),
+		Allow:    parsed(b, "allow,optional", `is:"list of prefixes" doc:"Networks of the members; the agent leaves others out and reports them. By default it takes all."`, "Invalid network", parsePrefix),
 		MaxBytes: b.size("max_bytes,optional", `is:"size" default:"64MiB" min:"1" max:"1GiB" doc:"How much data all members may have. Beyond it the last good members stay in use, and the condition source-unusable says by how much."`),
 		Guard:    s.guard(b),
 	}
 }
 
-// prefixes reads networks; a single address is a network of one.
-func (s *Settings) prefixes(b *decoder, texts []string) []netip.Prefix {
-	var list []netip.Prefix
-	for _, text := range texts {
-		prefix, err := netip.ParsePrefix(text)
-		if addr, err2 := netip.ParseAddr(text); err != nil && err2 == nil {
-			prefix, err = addr.Prefix(addr.BitLen())
-		}
-		switch {
-		case err != nil:
-			s.errorAt(b.place("allow"), "Invalid network", "%q is not a network; write it as in \"10.0.0.0/8\".", text)
-		case prefix != prefix.Masked():
-			s.errorAt(b.place("allow"), "Invalid network", "%q has bits beyond its length; %q was probably meant.", text, prefix.Masked())
-		default:
-			list = append(list, prefix)
-		}
+// parsePrefix reads a network; a single address is a network of one.
+func parsePrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if addr, err2 := netip.ParseAddr(text); err != nil && err2 == nil {
+		prefix, err = addr.Prefix(addr.BitLen())
 	}
-	return list
+	switch {
+	case err != nil:
+		return prefix, fmt.Errorf("%q is not a network; write it as in \"10.0.0.0/8\"", text)
+	case prefix != prefix.Masked():
+		return prefix, fmt.Errorf("%q has bits beyond its length; %q was probably meant", text, prefix.Masked())
+	}
+	return prefix, nil
 }
 
 func (s *Settings) guard(d *decoder) registry.GuardConfig {

@@ -26,10 +26,7 @@ const maxTemplate = 16 << 20
 
 func (s *Settings) resolveBundles(d *decoder) {
 	for _, b := range d.blocks("template", "name", "A file that is rendered: a bundle of one.") { // a bundle of one
-		file := s.resolveFile(b, b.label, b.has("for_each"))
-		c := s.resolveWork(b)
-		c.Templates = []apply.FileConfig{file}
-		s.Config.Bundles = append(s.Config.Bundles, c)
+		s.resolveWork(b, []apply.FileConfig{s.resolveFile(b, b.label, b.has("for_each"))})
 	}
 	for _, b := range d.blocks("bundle", "name", "Files that change together or not at all.") {
 		var list []apply.FileConfig
@@ -42,9 +39,7 @@ func (s *Settings) resolveBundles(d *decoder) {
 		if len(list) == 0 {
 			s.errorAt(b.at, "Bundle without a template", "Bundle %q has no template block, so there is nothing to render.", b.label)
 		}
-		c := s.resolveWork(b)
-		c.Templates = list
-		s.Config.Bundles = append(s.Config.Bundles, c)
+		s.resolveWork(b, list)
 	}
 	s.compareClaims()
 }
