@@ -279,3 +279,20 @@ func (r *Result) Notes() []string {
 	r.EachNote(func(text string, _ bool) { list = append(list, text) })
 	return list
 }
+
+// Two services of Synapse whose names make one label are two groups.
+func TestSynapse_TwoNamesOfOneLabel(t *testing.T) {
+	r, err := Synapse(nil, "synapse.conf.json", []byte(`{"services": {
+		"web.a": {"discovery": {"method": "zookeeper", "hosts": ["zk1"], "path": "/one"}, "haproxy": {"port": 1}},
+		"web-a": {"discovery": {"method": "zookeeper", "hosts": ["zk1"], "path": "/two"}, "haproxy": {"port": 2}}
+	}, "haproxy": {}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.Settings(true)
+	for _, want := range []string{`path = "/one"`, `path = "/two"`, `members \"web-a\" }}`, `members \"web-a-2\" }}`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the settings lack %s:\n%s", want, got)
+		}
+	}
+}

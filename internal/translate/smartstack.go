@@ -205,12 +205,10 @@ func (s *synapse) service(name string, m map[string]any) {
 		miss("service %s is found by %s, not by ZooKeeper", name, cmp.Or(method, "nothing"))
 	}
 	s.r.ensemble("service "+name, texts(d["hosts"]))
-	l := label(name)
+	l := ""
 	defaults := blocks(m["default_servers"])
-	if stub {
-		l = ""
-	} else {
-		s.r.groups[l] = cmp.Or(text(d["path"]), "/services/"+name)
+	if !stub {
+		l = s.r.group(name, cmp.Or(text(d["path"]), "/services/"+name))
 	}
 	if l != "" && len(defaults) == 0 && text(m["use_previous_backends"]) == "false" {
 		s.r.onEmpty[l] = "render"

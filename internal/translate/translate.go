@@ -229,14 +229,28 @@ func label(s string) string {
 	return s
 }
 
+// numbered is a name that is not taken.
+func numbered(name string, taken func(string) bool) string {
+	free := name
+	for n := 2; taken(free); n++ {
+		free = fmt.Sprintf("%s-%d", name, n)
+	}
+	return free
+}
+
 // add adds a template under a name that is not taken.
 func (r *Result) add(t *Template) {
-	base := filepath.Base(t.Destination)
-	t.Name = label(base)
-	for n := 2; slices.ContainsFunc(r.Templates, func(o *Template) bool { return o.Name == t.Name }); n++ {
-		t.Name = fmt.Sprintf("%s-%d", label(base), n)
-	}
+	t.Name = numbered(label(filepath.Base(t.Destination)), func(name string) bool {
+		return slices.ContainsFunc(r.Templates, func(o *Template) bool { return o.Name == name })
+	})
 	r.Templates = append(r.Templates, t)
+}
+
+// group is the label of the group at a path.
+func (r *Result) group(name, path string) string {
+	l := numbered(label(name), func(l string) bool { return r.groups[l] != "" && r.groups[l] != path })
+	r.groups[l] = path
+	return l
 }
 
 // service is the label of the group of a service.
@@ -246,12 +260,8 @@ func (r *Result) service(name string) string {
 			return s.label
 		}
 	}
-	l := label(name)
-	for n := 2; r.groups[l] != ""; n++ {
-		l = fmt.Sprintf("%s-%d", label(name), n)
-	}
+	l := r.group(name, "/services/"+name)
 	r.services = append(r.services, named{name, l})
-	r.groups[l] = "/services/" + name
 	return l
 }
 
@@ -278,13 +288,11 @@ func (r *Result) config(path string) (string, bool) {
 			return name, true
 		}
 	}
-	for n := 2; name != ""; n++ {
-		if numbered := fmt.Sprintf("%s-%d", name, n); r.configs[numbered] == "" {
-			r.configs[numbered] = path
-			return numbered, true
-		}
+	if name != "" {
+		name = numbered(name, func(name string) bool { return r.configs[name] != "" })
+		r.configs[name] = path
 	}
-	return "", false
+	return name, name != ""
 }
 
 // cleanPrefix is a prefix of keys as the path of a znode; empty for the root.
