@@ -122,7 +122,7 @@ type Config struct {
 	// tree that it has used and that does not exist is a problem.
 	Had bool
 	// Concurrency is how many requests for keys of a flat or plain tree may be under
-	// way at a time. 0 means 8.
+	// way at a time. 0 means 16.
 	Concurrency int
 	// Problem, if not nil, is called when Status.Err changes: with the reason why
 	// the latest state is unusable, or with nil. It must not block.

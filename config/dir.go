@@ -77,17 +77,15 @@ type dirReader struct {
 	step func(name string)
 }
 
-func (r *dirReader) fail(name string, err error) {
+func (r *dirReader) read(name string) {
+	err := r.readAny(name)
+	if err == nil {
+		return
+	}
 	if strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) || !utf8.ValidString(name) {
 		name = strconv.Quote(name) // it is shown on terminals
 	}
 	r.errs = multierror.Append(r.errs, fmt.Errorf("%s: %w", name, err))
-}
-
-func (r *dirReader) read(name string) {
-	if err := r.readAny(name); err != nil {
-		r.fail(name, err)
-	}
 }
 
 func (r *dirReader) readAny(name string) error {
@@ -98,6 +96,7 @@ func (r *dirReader) readAny(name string) error {
 		}
 		return err
 	}
+	kind := "special file"
 	switch mode := info.Mode(); {
 	case name != "." && odd(path.Base(name)):
 		return errors.New("is left behind by an editor or version control, not a key")
@@ -105,22 +104,14 @@ func (r *dirReader) readAny(name string) error {
 		return r.readDir(name, info)
 	case mode.IsRegular():
 		return r.readFile(name, info)
-	default:
-		return fmt.Errorf("is a %s, not a file", kindOf(mode))
-	}
-}
-
-// kindOf names what is not a file.
-func kindOf(mode fs.FileMode) string {
-	switch {
 	case mode&fs.ModeSocket != 0:
-		return "socket"
+		kind = "socket"
 	case mode&fs.ModeNamedPipe != 0:
-		return "named pipe"
+		kind = "named pipe"
 	case mode&fs.ModeDevice != 0:
-		return "device"
+		kind = "device"
 	}
-	return "special file"
+	return fmt.Errorf("is a %s, not a file", kind)
 }
 
 func (r *dirReader) readDir(name string, info fs.FileInfo) error {

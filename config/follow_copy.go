@@ -183,7 +183,6 @@ func (w *Watcher) followFlat(ctx context.Context, s *session.Session) error {
 		if ok {
 			err = f.standing(ctx, st, watch)
 		} else {
-			w.wait("for " + w.readyPath() + ", which does not exist")
 			err = w.await(ctx, s, watch, session.Stat{})
 		}
 		watch.Stop()

@@ -28,10 +28,17 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 	for {
 		data, st, watch, err := s.GetW(ctx, w.readyPath())
 		if errors.Is(err, session.ErrNoNode) {
-			if err = w.awaitReady(ctx, s); err != nil {
-				return err
+			var found bool
+			_, found, watch, err = s.ExistsW(ctx, w.readyPath())
+			if err == nil && !found {
+				if err := w.await(ctx, s, watch, session.Stat{}); err != nil {
+					return err
+				}
 			}
-			continue
+			watch.Stop()
+			if err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("read ready: %w", err)
@@ -152,17 +159,4 @@ func (w *Watcher) nearest(version int64) *trees.Content {
 		return c
 	}
 	return w.inUse.Load()
-}
-
-func (w *Watcher) awaitReady(ctx context.Context, s *session.Session) error {
-	_, ok, watch, err := s.ExistsW(ctx, w.readyPath())
-	if err != nil {
-		return fmt.Errorf("read ready: %w", err)
-	}
-	if ok {
-		watch.Stop()
-		return nil
-	}
-	w.wait("for " + w.readyPath() + ", which does not exist")
-	return w.await(ctx, s, watch, session.Stat{})
 }

@@ -97,11 +97,7 @@ func lookupVersion(ctx context.Context, s *session.Session, root string, n int64
 	if !ok {
 		return nil, false, nil
 	}
-	e := lists[0][i]
-	if e.Kind == trees.KindParts {
-		value, err := trees.ReadParts(ctx, s, root, e)
-		return value, true, err
-	}
-	objects, err := trees.ReadObjectsOf(ctx, s, root, []trees.Digest{e.Sum})
-	return objects[e.Sum], true, err
+	values := map[trees.Digest][]byte{}
+	err = trees.ReadValues(ctx, s, root, lists[0][i:i+1], values)
+	return values[lists[0][i].Sum], true, err
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -166,9 +165,6 @@ func put(doc map[string]any, key string, value []byte) error {
 
 // typed returns the JSON value of a text that is valid JSON, else the text.
 func typed(value []byte) any {
-	if len(bytes.TrimSpace(value)) == 0 || !json.Valid(value) {
-		return string(value)
-	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
 	if err != nil {
 		return string(value)

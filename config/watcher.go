@@ -121,8 +121,8 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 	// A new session may be served by a server that lags behind what the last one
 	// showed: the tree would go back to a previous state for a while.
 	if err := s.Sync(ctx, w.cfg.Path); err != nil {
-		if ended := mirror.Ended(ctx, s, err); ctx.Err() != nil || s.Context().Err() != nil {
-			return ended
+		if ctx.Err() != nil || s.Context().Err() != nil {
+			return mirror.Ended(ctx, s, err)
 		}
 		w.log.Warn("sync refused, the first state may be an older one", "err", err)
 	}
@@ -151,11 +151,10 @@ func (w *Watcher) follow(ctx context.Context, s *session.Session) error {
 	case LayoutVersioned:
 		return w.followVersioned(ctx, s)
 	case "", LayoutAuto:
-		err := w.followVersioned(ctx, s)
-		if errors.Is(err, errLayout) {
-			err = w.within(ctx, s, w.followFlat)
+		if err := w.followVersioned(ctx, s); !errors.Is(err, errLayout) {
+			return err
 		}
-		return err
+		return w.within(ctx, s, w.followFlat)
 	}
 	return fmt.Errorf("config %s: %w: %q", w.cfg.Name, errSettings, w.cfg.Layout)
 }
@@ -169,22 +168,21 @@ func (w *Watcher) auto() bool { return w.cfg.Layout == "" || w.cfg.Layout == Lay
 func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.Watch, was session.Stat) error {
 	defer watch.Stop()
 	next := session.RecheckAfter()
-	if was.Czxid == 0 && w.had() {
-		next = goneAfter
+	if was.Czxid == 0 {
+		w.wait("for " + w.readyPath() + ", which does not exist")
+		if w.had() {
+			next = goneAfter
+		}
 	}
 	timer := time.NewTimer(next)
 	defer timer.Stop()
 	var version *session.Watch // of the version in use; nil: not armed
 	defer func() { version.Stop() }()
 	for late := false; ; late = true {
-		var deleted <-chan struct{}
-		if version != nil {
-			deleted = version.C()
-		}
 		select {
 		case <-watch.C():
 			return nil
-		case <-deleted:
+		case <-version.C():
 		case <-timer.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -389,18 +387,15 @@ func newMetrics() *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "zkagent_tree_" + name, Help: help}, []string{"tree"})
 	}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "zkagent_tree_" + name, Help: help}, []string{"tree"})
+	}
 	return &Metrics{
 		generation: gauge("generation", "Generation of the tree that ready names: a version, or the czxid of ready. A host may still use another one."),
 		changed:    gauge("generation_timestamp_seconds", "When the tree that ready names was read."),
 		keys:       gauge("keys", "Keys of the tree in use."),
 		failed:     gauge("failed", "1 while the latest state of the tree cannot be used."),
-		torn: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_tree_torn_reads_total",
-			Help: "Readings that were thrown away because the tree changed meanwhile.",
-		}, []string{"tree"}),
-		deltas: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "zkagent_tree_delta_mismatches_total",
-			Help: "Differences in ready that did not lead to the published version, so that the agent read it whole.",
-		}, []string{"tree"}),
+		torn:       counter("torn_reads_total", "Readings that were thrown away because the tree changed meanwhile."),
+		deltas:     counter("delta_mismatches_total", "Differences in ready that did not lead to the published version, so that the agent read it whole."),
 	}
 }

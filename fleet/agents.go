@@ -220,56 +220,48 @@ func (r Record) encode() []byte {
 	out := base
 	out.Configs, out.Files, out.Services, out.More = map[string]ConfigUse{}, map[string]string{}, map[string]ServiceUse{}, map[string]int{}
 	room := recordMax - size(base) - 160 // for the names of the fields and the counts
-	add := func(field string, bytes int, put func()) {
+	fits := func(field string, bytes int) bool {
 		if bytes+1 > room {
 			out.More[field]++
-			return
+			return false
 		}
 		room -= bytes + 1
-		put()
+		return true
 	}
-	fault := func(f Fault) {
-		f.Subject = Clip(f.Subject, 80)
-		add("faults", size(f), func() { out.Faults = append(out.Faults, f) })
-	}
-	if len(r.Faults) > 0 {
-		fault(r.Faults[0])
-	}
-	service := func(well bool) {
-		for _, name := range slices.Sorted(maps.Keys(r.Services)) {
-			if use := r.Services[name]; (use.State == "registered") == well {
-				add("services", size(name)+1+size(use), func() { out.Services[name] = use })
+	faults := func(list []Fault) {
+		for _, f := range list {
+			if f.Subject = Clip(f.Subject, 80); fits("faults", size(f)) {
+				out.Faults = append(out.Faults, f)
 			}
 		}
 	}
-	service(false)
-	for _, name := range slices.Sorted(maps.Keys(r.Configs)) {
-		add("configs", size(name)+1+size(r.Configs[name]), func() { out.Configs[name] = r.Configs[name] })
+	names := func(field string, list []string) []string {
+		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return !fits(field, size(name)) })
 	}
-	for _, name := range r.Leads {
-		add("leads", size(name), func() { out.Leads = append(out.Leads, name) })
-	}
-	for _, name := range r.Holds {
-		add("holds", size(name), func() { out.Holds = append(out.Holds, name) })
-	}
-	for _, f := range r.Faults[min(1, len(r.Faults)):] {
-		fault(f)
-	}
-	service(true)
-	file := func(well bool) {
-		for _, name := range slices.Sorted(maps.Keys(r.Files)) {
-			if word, _ := r.File(name); (word == "ok") == well {
-				add("files", size(name)+1+size(r.Files[name]), func() { out.Files[name] = r.Files[name] })
-			}
-		}
-	}
-	file(false)
-	file(true)
+	fine := func(use string) bool { return use == "ok" || strings.HasPrefix(use, "ok@") }
+	first := min(1, len(r.Faults))
+	faults(r.Faults[:first])
+	fitMap(fits, "services", r.Services, out.Services, func(u ServiceUse) bool { return u.State != "registered" })
+	fitMap(fits, "configs", r.Configs, out.Configs, func(ConfigUse) bool { return true })
+	out.Leads, out.Holds = names("leads", r.Leads), names("holds", r.Holds)
+	faults(r.Faults[first:])
+	fitMap(fits, "services", r.Services, out.Services, func(u ServiceUse) bool { return u.State == "registered" })
+	fitMap(fits, "files", r.Files, out.Files, func(use string) bool { return !fine(use) })
+	fitMap(fits, "files", r.Files, out.Files, fine)
 	data, err := json.Marshal(out)
 	if err != nil || len(data) > recordMax {
 		data, _ = json.Marshal(base)
 	}
 	return data
+}
+
+// fitMap puts those of a map that are wanted, and fit, into another one.
+func fitMap[V any](fits func(field string, bytes int) bool, field string, from, into map[string]V, wanted func(V) bool) {
+	for _, name := range sortedKeys(from) {
+		if v := from[name]; wanted(v) && fits(field, size(name)+1+size(v)) {
+			into[name] = v
+		}
+	}
 }
 
 func size(v any) int {

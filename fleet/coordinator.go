@@ -101,7 +101,7 @@ func (c *coordinator) run(ctx context.Context) error {
 	defer c.observer.wg.Wait()
 	defer cancel()
 	var err error
-	if c.proposal, err = readProposal(ctx, c.s, c.root, c.name); err != nil {
+	if c.proposal, _, err = readRecord[Proposal](ctx, c.s, rolloutPath(c.root, c.name)); err != nil {
 		return ignore(err, session.ErrNoNode)
 	}
 	if err := c.readClock(ctx); err != nil {

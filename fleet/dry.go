@@ -94,11 +94,7 @@ func (c *coordinator) linger(ctx context.Context) error {
 }
 
 // collectDry deletes finished dry runs that their proposers left behind.
-func (c *coordinator) collectDry(ctx context.Context) error {
-	names, _, err := c.s.Children(ctx, trees.RolloutsPath(c.root))
-	if err != nil {
-		return ignore(err, session.ErrNoNode)
-	}
+func (c *coordinator) collectDry(ctx context.Context, names []string) error {
 	for _, name := range names {
 		if !strings.HasPrefix(name, dryPrefix) || name == c.name {
 			continue
@@ -110,7 +106,7 @@ func (c *coordinator) collectDry(ctx context.Context) error {
 		case err == nil && !state.Open():
 			err = forgetDry(ctx, c.s, c.root, name, state.Proposal.Version)
 		}
-		if err := ignore(err, ErrNoRollout); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -129,15 +125,12 @@ type Answers struct {
 	Unchecked []HostAnswer     `json:"unchecked,omitempty"` // could not run all checks
 }
 
-// AnsweredChange is one change of one file, on all hosts where it is the same.
+// AnsweredChange is one change of one file, on all hosts where it is the same. Its Diff is
+// of one of them.
 type AnsweredChange struct {
-	Path    string   `json:"path"`
-	Digest  string   `json:"digest"`
-	Added   int      `json:"added"`
-	Removed int      `json:"removed"`
-	Reload  string   `json:"reload,omitempty"`
-	Hosts   []string `json:"hosts"`
-	Diff    string   `json:"diff,omitempty"` // of one of the hosts
+	FileChange
+
+	Hosts []string `json:"hosts"`
 }
 
 // HostAnswer is the message of one host.
@@ -231,7 +224,7 @@ func answersOf(state *State) *Answers {
 			if !known {
 				i = len(p.Changes)
 				index[f] = i
-				p.Changes = append(p.Changes, AnsweredChange{Path: f.Path, Digest: f.Digest, Added: f.Added, Removed: f.Removed, Reload: f.Reload})
+				p.Changes = append(p.Changes, AnsweredChange{FileChange: f})
 			}
 			c := &p.Changes[i]
 			c.Hosts = append(c.Hosts, id)

@@ -326,13 +326,9 @@ func InTrash(ctx context.Context, s *session.Session, root string) (Deleted, err
 }
 
 func readTrash(ctx context.Context, s *session.Session, root string) (trashRecord, session.Stat, error) {
-	var r trashRecord
-	data, stat, err := s.Get(ctx, trashPath(root))
+	r, stat, err := readRecord[trashRecord](ctx, s, trashPath(root))
 	if errors.Is(err, session.ErrNoNode) {
-		return r, stat, fmt.Errorf("config %s: %w", root, ErrNotDeleted)
-	}
-	if err == nil && json.Unmarshal(data, &r) != nil {
-		err = fmt.Errorf("%s: %w", trashPath(root), ErrBadRecord)
+		err = fmt.Errorf("config %s: %w", root, ErrNotDeleted)
 	}
 	r.Path = root
 	return r, stat, err

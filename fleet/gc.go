@@ -208,7 +208,7 @@ func (g *collector) rollout(ctx context.Context, name string, needed map[int64]b
 	if name == "" || strings.Contains(name, "/") {
 		return nil, nil
 	}
-	proposal, err := readProposal(ctx, g.s, g.root, name)
+	proposal, _, err := readRecord[Proposal](ctx, g.s, rolloutPath(g.root, name))
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, nil // collected: it was closed long ago
 	}
@@ -293,16 +293,17 @@ const (
 // rollout of the version in use. Old records only take space, so a failed deletion
 // waits for the end of the next rollout.
 func (c *coordinator) collect(ctx context.Context) error {
-	if err := c.collectDry(ctx); err != nil {
-		return err
+	all, _, err := c.s.Children(ctx, trees.RolloutsPath(c.root))
+	if err == nil {
+		err = c.collectDry(ctx, all)
+	}
+	if err != nil {
+		return ignore(err, session.ErrNoNode)
 	}
 	if c.proposal.Dry {
 		return c.linger(ctx)
 	}
-	names, err := Names(ctx, c.s, c.root)
-	if err != nil {
-		return err
-	}
+	names := inOrder(all)
 	ready, _, err := trees.ReadReady(ctx, c.s, c.root)
 	if err != nil {
 		return err

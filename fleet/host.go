@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,13 @@ func (j *job) over() bool {
 
 // run takes part in rollouts until ctx or the session ends.
 func (h *host) run(ctx context.Context) error {
-	defer h.end()
+	defer func() {
+		h.stopJob()
+		h.shard.Stop()
+		if h.act != nil {
+			h.act.watch.Stop()
+		}
+	}()
 	const first, most = 200 * time.Millisecond, 5 * time.Second
 	back := first
 	for {
@@ -128,7 +135,7 @@ func (h *host) run(ctx context.Context) error {
 		case errors.Is(err, ErrStopping):
 			return err
 		case err != nil:
-			h.p.log.Warn("rollout duty failed", "rollout", h.name(), "err", err)
+			h.p.log.Warn("rollout duty failed", "rollout", cmp.Or(h.act, &part{}).Rollout, "err", err)
 			again, back = back, min(2*back, most)
 		default:
 			back = first
@@ -136,21 +143,6 @@ func (h *host) run(ctx context.Context) error {
 		if err := h.wait(ctx, again, maintained, owned); err != nil {
 			return h.lastWords(ctx)
 		}
-	}
-}
-
-func (h *host) name() string {
-	if h.act != nil {
-		return h.act.Rollout
-	}
-	return ""
-}
-
-func (h *host) end() {
-	h.stopJob()
-	h.shard.Stop()
-	if h.act != nil {
-		h.act.watch.Stop()
 	}
 }
 
@@ -191,14 +183,11 @@ func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned 
 		defer t.Stop()
 		tick = t.C
 	}
-	var done, record, shard <-chan struct{}
-	if h.shard != nil {
-		shard = h.shard.C()
-	}
+	var done, record <-chan struct{}
 	if h.job != nil && !h.job.noticed {
 		done = h.job.done
 	}
-	if h.act != nil && h.act.watch != nil {
+	if h.act != nil {
 		record = h.act.watch.C()
 	}
 	select {
@@ -207,7 +196,7 @@ func (h *host) wait(ctx context.Context, again time.Duration, maintained, owned 
 			h.p.inUse = 0 // a tree that was deleted and published again has the numbers of the first one
 		}
 		h.ready, h.readyZxid, h.followed = tree, tree.Last, nil
-	case <-shard:
+	case <-h.shard.C():
 	case <-record: // once: the step may have to wait before it reads the record
 		h.act.watch.Stop()
 		h.act.watch, h.act.moved = nil, true
@@ -424,22 +413,18 @@ func (h *host) look(ctx context.Context) error {
 	}
 	a.gate, a.gateV, a.own, a.ownV = Gate{State: GateClosed}, 0, nil, 0
 	for i, r := range results {
-		if errors.Is(r.Err, session.ErrNoNode) {
-			continue
-		}
-		if r.Err != nil {
-			return fmt.Errorf("look: %w", r.Err)
-		}
-		if i == 0 {
+		switch {
+		case r.Err != nil:
+			err = ignore(r.Err, session.ErrNoNode)
+		case i == 0:
 			a.gate, err = decode[Gate]("gate", r.Data)
 			a.gateV, a.gateAt = r.Stat.Version, time.UnixMilli(r.Stat.Mtime)
-		} else {
-			a.own = &HostRecord{}
+		default:
+			a.own, a.ownV = &HostRecord{}, r.Stat.Version
 			*a.own, err = decode[HostRecord]("record", r.Data)
-			a.ownV = r.Stat.Version
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("look: %w", err)
 		}
 	}
 	a.looked, a.read, a.moved = true, true, false

@@ -55,8 +55,7 @@ const forgedVersion = 7
 // put writes the version and then, once all of the lie stands, makes ready name it.
 func (l *lie) put(t *testing.T, s *session.Session, path string) {
 	t.Helper()
-	data, err := l.f.m.Encode()
-	must(t, err)
+	data := l.f.m.Encode()
 	if l.edit != nil {
 		data = l.edit(data)
 	}

@@ -200,9 +200,9 @@ func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) 
 		if err := s.Sleep(ctx, phase); err != nil {
 			return err
 		}
-		gate, _, err := readGate(ctx, s, p.cfg.Root, call.Rollout)
+		gate, _, err := readRecord[Gate](ctx, s, gatePath(p.cfg.Root, call.Rollout))
 		if err != nil || gate.State == GateClosed {
-			return err
+			return ignore(err, session.ErrNoNode)
 		}
 		names, _, err := s.Children(ctx, coordinatorPath(p.cfg.Root, call.Rollout))
 		if err != nil {
@@ -261,9 +261,7 @@ func (p *Participant) awaitClosed(ctx context.Context, s *session.Session, name 
 			watch.Stop()
 			return err
 		}
-		err = watch.Wait(ctx)
-		watch.Stop()
-		if err != nil {
+		if err := watch.Wait(ctx); err != nil {
 			return err
 		}
 	}

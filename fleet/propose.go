@@ -52,25 +52,36 @@ func Propose(ctx context.Context, s *session.Session, r Request) (string, error)
 	if err := s.CreateParents(ctx, currentPath(r.Root)); err != nil {
 		return "", fmt.Errorf("propose: %w", err)
 	}
-	for range maxTries {
-		p := &proposer{s: s, r: r}
-		err := p.look(ctx)
-		var shards map[string][]string
-		if err == nil {
-			shards, err = subscriberIDs(ctx, s, r.Root)
-		}
-		again := false
-		if err == nil {
-			again, err = p.open(ctx, shards)
-		}
-		if err != nil {
-			return "", fmt.Errorf("propose: %w", err)
-		}
-		if !again {
-			return p.name, nil
-		}
+	var p *proposer
+	final := func(path string, err error) bool {
+		return path == trees.VersionPath(r.Root, r.Version) || path == trees.FreezePath(r.Root) && errors.Is(err, session.ErrNodeExists)
 	}
-	return "", fmt.Errorf("propose %s: lost %d races with other proposers", r.Root, maxTries)
+	err := transactUntil(ctx, s, r.Root, final, func(lost bool) ([]session.Op, error) {
+		if lost {
+			data, _, err := s.Get(ctx, rolloutPath(r.Root, p.name))
+			if made := err == nil && string(data) == string(encode(p.proposal)); made || ignore(err, session.ErrNoNode) != nil {
+				return nil, err
+			}
+		}
+		p = &proposer{s: s, r: r}
+		if err := p.look(ctx); err != nil {
+			return nil, err
+		}
+		shards, err := subscriberIDs(ctx, s, r.Root)
+		if err != nil {
+			return nil, err
+		}
+		return p.open(ctx, shards)
+	})
+	switch path := failedAt(err); {
+	case err == nil:
+		return p.name, nil
+	case path == trees.VersionPath(r.Root, r.Version):
+		err = fmt.Errorf("version %d: %w", r.Version, config.ErrNoVersion)
+	case path == trees.FreezePath(r.Root):
+		err = frozenError(ctx, s, r.Root)
+	}
+	return "", fmt.Errorf("propose: %w", err)
 }
 
 type proposer struct {
@@ -85,54 +96,42 @@ type proposer struct {
 }
 
 func (p *proposer) look(ctx context.Context) error {
-	if err := p.findOpen(ctx); err != nil {
-		return err
+	err := p.findOpen(ctx)
+	if err == nil {
+		err = p.prepare(ctx)
 	}
-	if err := p.prepare(ctx); err != nil {
-		return err
+	if err == nil && p.old != nil {
+		p.close(p.old)
 	}
-	p.close()
-	return nil
+	return err
 }
 
-// open opens the rollout for subscribers, by shard.
-func (p *proposer) open(ctx context.Context, shards map[string][]string) (bool, error) {
+// open returns the operations that open the rollout for subscribers, by shard.
+func (p *proposer) open(ctx context.Context, shards map[string][]string) ([]session.Op, error) {
 	if err := p.count(shards); err != nil {
-		return false, err
+		return nil, err
 	}
 	if err := p.giveName(ctx); err != nil {
-		return false, err
+		return nil, err
 	}
 	if n := len(encode(p.proposal)); n > maxProposal {
-		return false, fmt.Errorf("the proposal has %d bytes, at most %d are allowed: name fewer canaries or write a shorter message: %w", n, maxProposal, config.ErrBounds)
+		return nil, fmt.Errorf("the proposal has %d bytes, at most %d are allowed: name fewer canaries or write a shorter message: %w", n, maxProposal, config.ErrBounds)
 	}
-	_, err := p.s.Multi(ctx, p.ops(shards)...)
-	switch {
-	case err == nil:
-		return false, nil
-	case errors.Is(err, session.ErrUnknown):
-		return p.settle(ctx)
-	}
-	return p.explain(ctx, err)
+	return p.ops(shards), nil
 }
 
 // giveName gives the rollout the number after the last one.
 func (p *proposer) giveName(ctx context.Context) error {
-	if p.r.Dry {
-		p.name = dryName(p.r.Version)
+	if p.name = dryName(p.r.Version); p.r.Dry {
 		return nil
 	}
 	names, err := Names(ctx, p.s, p.r.Root)
-	if err != nil {
-		return err
-	}
-	next := int64(0)
+	last := int64(-1)
 	if len(names) > 0 {
-		last, _ := rolloutNumber(names[len(names)-1])
-		next = last + 1
+		last, _ = rolloutNumber(names[len(names)-1])
 	}
-	p.name = rolloutName(next)
-	return nil
+	p.name = rolloutName(last + 1)
+	return err
 }
 
 // findOpen finds what has to be closed: the rollout that is replaced, or a dry run.
@@ -152,11 +151,7 @@ func (p *proposer) findOpen(ctx context.Context) error {
 // close makes the operations that close the open rollout. If ready has moved since
 // that rollout was proposed, hosts follow ready already. Then it is superseded, and
 // the new rollout starts from ready alone.
-func (p *proposer) close() {
-	o := p.old
-	if o == nil {
-		return
-	}
+func (p *proposer) close(o *State) {
 	result := ResultReplaced
 	switch {
 	case o.Proposal.Dry:
@@ -214,7 +209,6 @@ func (p *proposer) count(shards map[string][]string) error {
 
 func (p *proposer) ops(shards map[string][]string) []session.Op {
 	root := p.r.Root
-	gate := Gate{State: GateVoting}
 	ops := p.closing
 	if !p.r.Dry {
 		ops = append(ops, absent(trees.FreezePath(root))...)
@@ -225,7 +219,7 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 		session.SetOp(trees.VersionsPath(root), nil, p.epoch), // a garbage collection that runs starts over
 		session.CreateOp(currentPath(root), []byte(p.name), session.Persistent),
 		session.CreateOp(rolloutPath(root, p.name), encode(p.proposal), session.Persistent),
-		session.CreateOp(gatePath(root, p.name), encode(gate), session.Persistent),
+		session.CreateOp(gatePath(root, p.name), encode(Gate{State: GateVoting}), session.Persistent),
 		session.CreateOp(progressPath(root, p.name), nil, session.Persistent),
 		session.CreateOp(hostsPath(root, p.name), nil, session.Persistent),
 		session.CreateOp(coordinatorPath(root, p.name), nil, session.Persistent))
@@ -251,43 +245,6 @@ func callOps(root string, call Call, shard string, ids []string) []session.Op {
 		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{IDs: ids}), session.Persistent),
 		session.SetOp(shardPath(root, shard), encode(call), -1),
 	}
-}
-
-// settle finds out after a lost reply whether the proposal was created.
-func (p *proposer) settle(ctx context.Context) (bool, error) {
-	if err := p.s.Sync(ctx, p.r.Root); err != nil {
-		return false, err
-	}
-	data, _, err := p.s.Get(ctx, rolloutPath(p.r.Root, p.name))
-	if err == nil && string(data) == string(encode(p.proposal)) {
-		return false, nil
-	}
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return false, err
-	}
-	return true, nil
-}
-
-// explain turns a failed transaction into an error that the proposer can act on.
-func (p *proposer) explain(ctx context.Context, err error) (bool, error) {
-	var multi *session.MultiError
-	if !errors.As(err, &multi) {
-		return false, err
-	}
-	switch {
-	case multi.Path == trees.VersionPath(p.r.Root, p.proposal.Version):
-		return false, fmt.Errorf("version %d: %w", p.proposal.Version, config.ErrNoVersion)
-	case multi.Path == trees.FreezePath(p.r.Root) && errors.Is(err, session.ErrNodeExists):
-		frozen, readErr := Frozen(ctx, p.s, p.r.Root)
-		if readErr != nil || frozen != nil {
-			return false, errors.Join(readErr, frozen)
-		}
-		return true, nil
-	case raced(err):
-		// ready has moved, a rollout was opened or closed, or a shard is gone.
-		return true, nil
-	}
-	return false, err
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -62,7 +62,7 @@ func TestPropose_SomethingChangesMeanwhile(t *testing.T) {
 		if err != nil || len(names) == 0 {
 			return Proposal{}
 		}
-		p, err := readProposal(t.Context(), w.desk, root, names[len(names)-1])
+		p, _, err := readRecord[Proposal](t.Context(), w.desk, rolloutPath(root, names[len(names)-1]))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -301,12 +301,9 @@ func (c *PublishConfig) check(st *trees.State) error {
 	if c.base != nil && len(c.base.ChangedRows(st)) > 0 {
 		return c.otherTool(nil)
 	}
-	err := error(nil)
+	var err error
 	if !c.Force {
-		err = st.Damaged
-	}
-	if err == nil && st.Exists && !c.Force {
-		err = checkRatio(st.Keys(), c.Keys)
+		err = cmp.Or(st.Damaged, checkRatio(st.Keys(), c.Keys))
 	}
 	if err == nil {
 		err = config.CheckSchema(c.Schema, view.NewTree(view.Tree{}, view.KeysOf(c.Keys)))

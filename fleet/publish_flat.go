@@ -112,34 +112,27 @@ func (p *publisher) flatOnce(ctx context.Context, st *trees.State, touched *bool
 	}
 	end := session.CreateOp(ready, nil, session.Persistent)
 	batches := p.flatOps(st)
-	if len(batches) <= 1 {
-		if err := p.cfg.at("all"); err != nil {
-			return err
+	do := func(step string, ops []session.Op) error {
+		err := p.cfg.at(step)
+		if err == nil {
+			_, err = p.s.Multi(ctx, ops...)
 		}
-		_, err := p.s.Multi(ctx, append(append(begin, slices.Concat(batches...)...), end)...)
 		return err
 	}
-	if err := p.cfg.at("begin"); err != nil {
-		return err
+	if len(batches) <= 1 {
+		return do("all", append(append(begin, slices.Concat(batches...)...), end))
 	}
-	if _, err := p.s.Multi(ctx, begin...); err != nil {
+	if err := do("begin", begin); err != nil {
 		*touched = *touched || errors.Is(err, session.ErrUnknown)
 		return err
 	}
 	*touched = true
 	for _, batch := range batches {
-		if err := p.cfg.at("keys"); err != nil {
-			return err
-		}
-		if _, err := p.s.Multi(ctx, append([]session.Op{p.guard}, batch...)...); err != nil {
+		if err := do("keys", append([]session.Op{p.guard}, batch...)); err != nil {
 			return err
 		}
 	}
-	if err := p.cfg.at("ready"); err != nil {
-		return err
-	}
-	_, err := p.s.Multi(ctx, append(p.unlessFrozen(), end)...)
-	return err
+	return do("ready", append(p.unlessFrozen(), end))
 }
 
 // flatOps returns deletes, deepest first, then creates and sets, parents first. Each

@@ -135,10 +135,7 @@ func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.
 		return 0, fmt.Errorf("config %s: %w", p.cfg.Path, err)
 	}
 	m.ID = uuid.NewString()
-	data, err := m.Encode()
-	if err != nil {
-		return 0, err
-	}
+	data := m.Encode()
 	if len(data) > trees.MaxObject {
 		return 0, fmt.Errorf("config %s: the version has %d bytes: %w", p.cfg.Path, len(data), config.ErrBounds)
 	}

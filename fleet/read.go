@@ -212,9 +212,14 @@ func Names(ctx context.Context, s *session.Session, root string) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
+	return inOrder(children), nil
+}
+
+// inOrder leaves the rollouts that are no dry runs, oldest first.
+func inOrder(children []string) []string {
 	children = slices.DeleteFunc(children, func(c string) bool { _, ok := rolloutNumber(c); return !ok })
 	slices.Sort(children)
-	return children, nil
+	return children
 }
 
 // Rollouts returns the rollouts of the tree without their hosts, oldest first. When some
@@ -296,10 +301,17 @@ func Read(ctx context.Context, s *session.Session, root, name string) (*State, e
 		paths = append(paths, snapshotPath(root, name, shard.Name))
 	}
 	slices.Sort(state.Called)
-	if err := state.readHosts(ctx, s, paths); err != nil {
-		return nil, err
+	if err := state.readHosts(ctx, s, paths); err != nil || !state.Open() {
+		return state, err
 	}
-	return state, state.readCoordinator(ctx, s)
+	candidates, err := s.GetChildren(ctx, coordinatorPath(root, name))
+	first := int64(0)
+	for _, c := range candidates {
+		if c.Err == nil && (first == 0 || c.Stat.Czxid < first) {
+			first, state.Coordinator = c.Stat.Czxid, string(c.Data)
+		}
+	}
+	return state, ignore(err, session.ErrNoNode)
 }
 
 func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []string) error {
@@ -319,52 +331,11 @@ func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []
 		return err
 	}
 	for i, r := range results {
-		if r.Err != nil {
-			continue
-		}
-		if record, err := decode[HostRecord](paths[i], r.Data); err == nil {
+		if record, err := decode[HostRecord](paths[i], r.Data); err == nil && r.Err == nil {
 			s.Hosts[ids[i]], s.At[ids[i]] = record, stampOf(r.Stat)
 		}
 	}
 	return nil
-}
-
-func (s *State) readCoordinator(ctx context.Context, zk *session.Session) error {
-	if !s.Open() {
-		return nil
-	}
-	candidates, err := zk.GetChildren(ctx, coordinatorPath(s.Root, s.Name))
-	if err != nil && !errors.Is(err, session.ErrNoNode) {
-		return err
-	}
-	first := int64(0)
-	for _, c := range candidates {
-		if c.Err == nil && (first == 0 || c.Stat.Czxid < first) {
-			first, s.Coordinator = c.Stat.Czxid, string(c.Data)
-		}
-	}
-	return nil
-}
-
-func readProposal(ctx context.Context, s *session.Session, root, name string) (Proposal, error) {
-	data, _, err := s.Get(ctx, rolloutPath(root, name))
-	if err != nil {
-		return Proposal{}, err
-	}
-	return decode[Proposal](rolloutPath(root, name), data)
-}
-
-// readGate reads a gate and its stat. A missing gate counts as closed.
-func readGate(ctx context.Context, s *session.Session, root, name string) (Gate, session.Stat, error) {
-	data, stat, err := s.Get(ctx, gatePath(root, name))
-	if errors.Is(err, session.ErrNoNode) {
-		return Gate{State: GateClosed}, stat, nil
-	}
-	if err != nil {
-		return Gate{}, stat, err
-	}
-	gate, err := decode[Gate](gatePath(root, name), data)
-	return gate, stat, err
 }
 
 // What a rollout waits for.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/session"
 )
 
 // Errors of this package, for errors.Is.
@@ -359,6 +361,16 @@ func encode(record any) []byte {
 		panic(fmt.Sprintf("fleet: encode %T: %v", record, err))
 	}
 	return b
+}
+
+// readRecord reads the record at a path. Without one the error is [session.ErrNoNode].
+func readRecord[T any](ctx context.Context, s *session.Session, path string) (T, session.Stat, error) {
+	data, stat, err := s.Get(ctx, path)
+	if err != nil {
+		return *new(T), stat, err
+	}
+	record, err := decode[T](path, data)
+	return record, stat, err
 }
 
 // decode parses a record. It ignores unknown fields, so that a newer program

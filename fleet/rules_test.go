@@ -265,12 +265,16 @@ func bounds(t *testing.T, id func(int) string, r Request) {
 	if err := proposal.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := proposal.open(t.Context(), shards); err != nil {
+	ops, err := proposal.open(t.Context(), shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Multi(t.Context(), ops...); err != nil {
 		t.Fatal(err)
 	}
 	name, proposed := proposal.name, size
 	// What the coordinator writes.
-	p, err := readProposal(t.Context(), s, root, name)
+	p, _, err := readRecord[Proposal](t.Context(), s, rolloutPath(root, name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (w *world) lone(name string, gate Gate, records map[string]HostRecord) *coo
 		w.t.Fatal(err)
 	}
 	c := newCoordinator(root, name, "lone", s, election.Term{Path: candidate}, slog.New(slog.DiscardHandler))
-	if c.proposal, err = readProposal(w.t.Context(), s, root, name); err != nil {
+	if c.proposal, _, err = readRecord[Proposal](w.t.Context(), s, rolloutPath(root, name)); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := c.look(w.t.Context(), false); err != nil {

@@ -32,28 +32,45 @@ func raced(err error) bool {
 	return errors.Is(err, session.ErrUnknown) || errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists) || errors.Is(err, session.ErrBadVersion)
 }
 
+// failedAt returns the path of the operation that made a multi fail; "": none did.
+func failedAt(err error) string {
+	if multi, ok := errors.AsType[*session.MultiError](err); ok {
+		return multi.Path
+	}
+	return ""
+}
+
 // transact runs the operations that prepare returns in one transaction. When another
 // writer was faster, or the reply was lost, it calls prepare again, which reads what is
 // there now. lost says that an earlier transaction may have happened. No operations mean
 // that nothing is left to do.
 func transact(ctx context.Context, s *session.Session, path string, prepare func(lost bool) ([]session.Op, error)) error {
-	lost := false
+	return transactUntil(ctx, s, path, func(string, error) bool { return false }, prepare)
+}
+
+// transactUntil is transact for a transaction that may fail for good, although another
+// writer was faster: final says so of the path of an operation and its error.
+func transactUntil(
+	ctx context.Context, s *session.Session, path string,
+	final func(path string, err error) bool, prepare func(lost bool) ([]session.Op, error),
+) error {
+	lost, last := false, error(nil)
 	for range maxTries {
 		ops, err := prepare(lost)
 		if err != nil || len(ops) == 0 {
 			return err
 		}
-		if _, err = s.Multi(ctx, ops...); err == nil || !raced(err) {
+		if _, err = s.Multi(ctx, ops...); err == nil || !raced(err) || final(failedAt(err), err) {
 			return err
 		}
-		if errors.Is(err, session.ErrUnknown) {
+		if last = err; errors.Is(err, session.ErrUnknown) {
 			lost = true
 			if err := s.Sync(ctx, path); err != nil {
 				return err
 			}
 		}
 	}
-	return fmt.Errorf("%s changes too fast", path)
+	return fmt.Errorf("%s changes too fast: %w", path, last)
 }
 
 // applyAll runs operations in a few multis, each with the guards. It leaves out an
@@ -145,63 +162,59 @@ const noReady int32 = -1
 // frozen and no rollout is open. After a lost reply it reads ready: only this
 // publisher sets ready to this version.
 func (p *publisher) flip(ctx context.Context, r trees.Ready, have int32) error {
-	root := p.cfg.Path
+	root, path := p.cfg.Path, trees.ReadyPath(p.cfg.Path)
 	if err := p.cfg.at("flip"); err != nil {
 		return err
 	}
-	for range maxTries {
-		rollout, err := closeOps(ctx, p.s, root, p.cfg.who(), p.cfg.Emergency)
-		if err != nil {
-			return err
-		}
-		checks, err := p.checks(ctx)
-		if err != nil {
-			return err
-		}
-		ready := session.SetOp(trees.ReadyPath(root), r.Encode(), have)
-		if have == noReady {
-			ready = session.CreateOp(trees.ReadyPath(root), r.Encode(), session.Persistent)
-		}
-		_, err = p.s.Multi(ctx, slices.Concat(p.unlessFrozen(), rollout, []session.Op{ready}, checks)...)
-		switch {
-		case err == nil:
-			return nil
-		case p.otherTool(err):
-			return p.cfg.otherTool(err)
-		}
-		if multi, ok := errors.AsType[*session.MultiError](err); ok && multi.Index > 2 && multi.Path != trees.ReadyPath(root) {
-			continue // a rollout changed or was opened: look again
-		}
-		if !errors.Is(err, session.ErrUnknown) && !errors.Is(err, session.ErrBadVersion) && !errors.Is(err, session.ErrNodeExists) {
-			return flipError(ctx, p.s, root, err)
-		}
-		if syncErr := p.s.Sync(ctx, trees.ReadyPath(root)); syncErr != nil {
-			return fmt.Errorf("config %s: set ready: %w", root, errors.Join(err, syncErr))
-		}
-		now, _, readErr := trees.ReadReady(ctx, p.s, root)
-		switch {
-		case readErr == nil && now.Version == r.Version:
-			return nil
-		case !errors.Is(err, session.ErrUnknown):
-			return flipError(ctx, p.s, root, err)
-		}
+	ready := session.SetOp(path, r.Encode(), have)
+	if have == noReady {
+		ready = session.CreateOp(path, r.Encode(), session.Persistent)
 	}
-	return fmt.Errorf("config %s: set ready: %w", root, session.ErrUnknown)
+	// A rollout that was opened or has changed is looked at again.
+	final := func(at string, err error) bool {
+		return at == path || at == trees.FreezePath(root) || at == p.guard.Path() || p.otherTool(err)
+	}
+	var refused error
+	err := transactUntil(ctx, p.s, path, final, func(lost bool) ([]session.Op, error) {
+		if lost {
+			if now, _, err := trees.ReadReady(ctx, p.s, root); err == nil && now.Version == r.Version {
+				return nil, nil
+			}
+		}
+		rollout, err := closeOps(ctx, p.s, root, p.cfg.who(), p.cfg.Emergency)
+		var checks []session.Op
+		if err == nil {
+			checks, err = p.checks(ctx)
+		}
+		refused = err
+		return slices.Concat(p.unlessFrozen(), rollout, []session.Op{ready}, checks), err
+	})
+	switch {
+	case err == nil || refused != nil:
+		return err
+	case p.otherTool(err):
+		return p.cfg.otherTool(err)
+	}
+	return flipError(ctx, p.s, root, err)
 }
 
 func flipError(ctx context.Context, s *session.Session, root string, err error) error {
-	frozen := trees.FreezePath(root)
-	var multi *session.MultiError
+	multi, failed := errors.AsType[*session.MultiError](err)
 	switch {
-	case errors.As(err, &multi) && multi.Path == frozen && errors.Is(err, session.ErrNodeExists):
-		if f, readErr := Frozen(ctx, s, root); readErr == nil && f != nil {
-			return f
-		}
-		return fmt.Errorf("config %s: %w", root, ErrFrozen)
+	case failed && multi.Path == trees.FreezePath(root) && errors.Is(err, session.ErrNodeExists):
+		return frozenError(ctx, s, root)
 	case errors.Is(err, session.ErrBadVersion), errors.Is(err, session.ErrNodeExists):
 		return fmt.Errorf("config %s: another publisher was faster: %w", root, ErrConflict)
-	case errors.As(err, &multi) && multi.Index == 0 && errors.Is(err, session.ErrNoNode):
+	case failed && multi.Index == 0 && errors.Is(err, session.ErrNoNode):
 		return fmt.Errorf("config %s: the publishers' lock was lost: %w", root, err)
 	}
 	return fmt.Errorf("config %s: set ready: %w", root, err)
+}
+
+// frozenError is the error of a transaction that met a freeze, which may be over by now.
+func frozenError(ctx context.Context, s *session.Session, root string) error {
+	if f, err := Frozen(ctx, s, root); err == nil && f != nil {
+		return f
+	}
+	return fmt.Errorf("config %s: %w", root, ErrFrozen)
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,10 @@ import (
 func (h *host) play(ctx context.Context) (bool, error) {
 	a := h.act
 	skipped := HostRecord{State: HostSkipped, From: h.p.inUse, Error: clip("maintenance: " + h.away)}
+	if state := a.state(); h.away != "" && (state == HostCommit || state == HostWait || state == HostGranted) {
+		skipped.From = a.own.From
+		return h.put(ctx, skipped)
+	}
 	switch a.state() {
 	case "":
 		switch {
@@ -33,19 +38,11 @@ func (h *host) play(ctx context.Context) (bool, error) {
 		}
 		return h.put(ctx, HostRecord{State: HostWait, From: h.p.inUse}, h.checkGate())
 	case HostCommit, HostWait:
-		if h.away != "" {
-			skipped.From = a.own.From
-			return h.put(ctx, skipped)
-		}
 		if a.Proposal.Dry {
 			return false, nil
 		}
 		return h.await(ctx)
 	case HostGranted:
-		if h.away != "" {
-			skipped.From = a.own.From
-			return h.put(ctx, skipped)
-		}
 		return h.start(ctx)
 	case HostStarted:
 		return h.goOn(ctx)
@@ -421,11 +418,19 @@ func (h *host) wanted(ctx context.Context) (int64, error) {
 // readyVersion returns the version to use when no rollout is open: the one that
 // ready names, unless the host has failed with it.
 func (h *host) readyVersion(ctx context.Context) (int64, error) {
-	own, err := h.ownIn(ctx, h.ready.Rollout)
-	if err != nil {
-		return 0, err
+	var own HostRecord
+	switch a, rollout := h.act, h.ready.Rollout; {
+	case rollout == "":
+	case a == nil || a.Rollout != rollout || !a.looked:
+		var err error
+		own, _, err = readRecord[HostRecord](ctx, h.s, recordPath(h.p.cfg.Root, rollout, h.p.cfg.Agent))
+		if ignore(err, session.ErrNoNode) != nil {
+			return 0, fmt.Errorf("read own record: %w", err)
+		}
+	case a.own != nil:
+		own = *a.own
 	}
-	if own != nil && own.State == HostFailed && own.Version == h.ready.Generation {
+	if own.State == HostFailed && own.Version == h.ready.Generation {
 		return own.From, nil
 	}
 	return h.ready.Generation, nil
@@ -435,29 +440,26 @@ func (h *host) readyVersion(ctx context.Context) (int64, error) {
 // this one replaces; 0: no record.
 func (h *host) replacedVersion(ctx context.Context) (int64, error) {
 	for chunk := range slices.Chunk(h.act.Proposal.Replaces, 16) {
-		version, found := int64(0), false
-		path := func(rollout string) string { return recordPath(h.p.cfg.Root, rollout, h.p.cfg.Agent) }
-		err := getEach(ctx, h.s, chunk, path, func(rollout string, r session.Result) error {
-			if r.Err != nil {
-				return r.Err
+		var paths []string
+		for _, rollout := range chunk {
+			paths = append(paths, recordPath(h.p.cfg.Root, rollout, h.p.cfg.Agent))
+		}
+		results, err := h.s.GetMany(ctx, paths)
+		for i, r := range results {
+			var own HostRecord
+			if err == nil && r.Err == nil {
+				own, r.Err = decode[HostRecord](paths[i], r.Data)
 			}
-			own, err := decode[HostRecord](path(rollout), r.Data)
-			switch {
-			case err != nil || found:
+			switch err = cmp.Or(err, ignore(r.Err, session.ErrNoNode)); {
+			case err != nil || r.Err != nil:
 			case own.State == HostDone:
-				version, found = own.Version, true
-			case own.State == HostSkipped && h.away == "":
-				// as without a record: in maintenance the host may have missed a version
-			default:
-				version, found = own.From, true
+				return own.Version, nil
+			case own.State != HostSkipped || h.away != "": // else as without a record: in maintenance the host may have missed a version
+				return own.From, nil
 			}
-			return err
-		})
+		}
 		if err != nil {
 			return 0, fmt.Errorf("read own records: %w", err)
-		}
-		if found {
-			return version, nil
 		}
 	}
 	return 0, nil
@@ -481,25 +483,6 @@ func (h *host) follow(ctx context.Context) error {
 	}
 	h.followed = h.ready
 	return nil
-}
-
-// ownIn reads the host's own record in a rollout; nil: no record.
-func (h *host) ownIn(ctx context.Context, rollout string) (*HostRecord, error) {
-	if rollout == "" {
-		return nil, nil //nolint:nilnil // no record is no error
-	}
-	if a := h.act; a != nil && a.Rollout == rollout && a.looked {
-		return a.own, nil
-	}
-	data, _, err := h.s.Get(ctx, recordPath(h.p.cfg.Root, rollout, h.p.cfg.Agent))
-	if errors.Is(err, session.ErrNoNode) {
-		return nil, nil //nolint:nilnil // likewise
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read own record: %w", err)
-	}
-	own, err := decode[HostRecord]("record", data)
-	return &own, err
 }
 
 // show puts a version into use without a turn.

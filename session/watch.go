@@ -134,8 +134,11 @@ func (s *Session) Sleep(ctx context.Context, d time.Duration) error {
 
 // C is closed when the data may have changed: read again. The end of the session does not
 // close it: use Wait, or select on Session.Done as well. A watch that joined a queue has
-// no C.
+// no C. It may be called on nil, and then never receives.
 func (w *Watch) C() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	if w.queue == nil {

@@ -19,7 +19,7 @@ import (
 // reads a few hundred and watches data and children, and a znode that had no
 // child when it was read needs no list: its watch reports the first child.
 func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode, error) {
-	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == znodeGone }))
+	zs = sorted(slices.DeleteFunc(zs, func(z *znode) bool { return z.stat.Mzxid == znodeGone }))
 	if err := m.coverAll(ctx, len(zs)); err != nil {
 		return nil, nil, err
 	}
@@ -212,9 +212,8 @@ func (m *Mirror) watchLists(ctx context.Context, zs []*znode) error {
 // fewReads is how many znodes are read one by one; more are read together.
 const fewReads = 4
 
-// fetch reads and watches the data of the znodes.
 func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
-	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.mzxid == znodeGone })
+	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.stat.Mzxid == znodeGone })
 	alone := func(z *znode) bool { return m.isHollow(z) || session.ValidatePath(z.path) != nil }
 	for _, batch := range m.batches(sorted(slices.Collect(maps.Keys(zs)))) {
 		var err error
@@ -249,7 +248,21 @@ func (m *Mirror) tookData(ctx context.Context, known []*znode, replies []reply) 
 func (m *Mirror) took(ctx context.Context, z *znode, r reply) (bool, error) {
 	switch {
 	case r.err == nil:
-		m.fetched(z, r)
+		m.arm(z, false, r.watch)
+		m.see(r.stat)
+		m.fine(z, false)
+		if z == m.top && z.kids == nil && m.errs[mark{kids: true}] == nil { // It came after the list.
+			m.todo.mark(mark{})
+		}
+		if !z.isRead() {
+			m.n++
+		}
+		if z.stat.Mzxid != r.stat.Mzxid {
+			m.note(z)
+		}
+		m.part(z).bytes += int64(r.stat.DataLength) - int64(z.size)
+		z.data, z.size = r.data, r.stat.DataLength
+		z.setStat(r.stat)
 	case errors.Is(r.err, session.ErrNotRead):
 		return true, nil
 	case errors.Is(r.err, session.ErrNoNode):
@@ -295,39 +308,11 @@ func (m *Mirror) fetchEach(ctx context.Context, zs []*znode) []reply {
 		var r reply
 		r.data, r.stat, r.watch, r.err = m.s.GetW(ctx, z.path)
 		if z == m.top && errors.Is(r.err, session.ErrNoNode) {
-			return m.awaitRoot(ctx)
+			if r = m.size(ctx, z); r.err == nil { // it was created meanwhile
+				m.todo.mark(mark{})
+				r.err = session.ErrNoNode
+			}
 		}
 		return r
 	})
-}
-
-// awaitRoot arms the watch for a root that does not exist. If it was created
-// meanwhile, it is marked to be read.
-func (m *Mirror) awaitRoot(ctx context.Context) reply {
-	_, ok, w, err := m.s.ExistsW(ctx, m.root)
-	if err != nil {
-		return reply{err: err}
-	}
-	if ok {
-		m.todo.mark(mark{})
-	}
-	return reply{watch: w, err: session.ErrNoNode}
-}
-
-func (m *Mirror) fetched(z *znode, r reply) {
-	m.arm(z, false, r.watch)
-	m.see(r.stat)
-	m.fine(z, false)
-	if z == m.top && z.kids == nil && m.errs[mark{kids: true}] == nil { // It came after the list.
-		m.todo.mark(mark{})
-	}
-	if !z.isRead() {
-		m.n++
-	}
-	if z.mzxid != r.stat.Mzxid {
-		m.note(z)
-	}
-	m.part(z).bytes += int64(r.stat.DataLength) - int64(z.size)
-	z.data, z.size = r.data, r.stat.DataLength
-	z.setStat(r.stat)
 }

@@ -52,7 +52,7 @@ func copyTree(ctx context.Context, s *session.Session, root string, opt Options,
 // told checks that changed has each path whose znode came, went or changed, and none twice.
 func told(before, now *Snapshot, changed []string) error {
 	if before == nil {
-		before = &Snapshot{Root: now.Root, top: &znode{path: now.Root, mzxid: unread}}
+		before = &Snapshot{Root: now.Root, top: &znode{path: now.Root, stat: Stat{Mzxid: unread}}}
 	}
 	set := map[string]bool{}
 	for _, rel := range changed {

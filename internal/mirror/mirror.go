@@ -113,8 +113,8 @@ func New(s *session.Session, root string, opt Options) *Mirror {
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	opt.Recheck = cmp.Or(max(opt.Recheck, 0), recheckFew)
 	m := &Mirror{
-		s: s, root: root, opt: opt, todo: newMarks(), parts: map[string]*part{},
-		top: &znode{path: root, mzxid: unread}, errs: map[mark]*trouble{},
+		s: s, root: root, opt: opt, todo: &marks{queue: session.NewWatchQueue(), own: map[mark]struct{}{}}, parts: map[string]*part{},
+		top: &znode{path: root, stat: Stat{Mzxid: unread}}, errs: map[mark]*trouble{},
 	}
 	m.recheck.plan()
 	m.todo.mark(mark{})
@@ -167,7 +167,12 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 			m.todo.mark(k)
 		}
 		m.todo.mark(mark{}) // what was found and not read is found again
-		m.forgetAll()
+		// It is not known what was armed, so the next Refresh reads everything again. The
+		// context or the session has ended, and then hardly anybody calls again.
+		m.top.disarm()
+		m.top, m.n, m.again = &znode{path: m.root, stat: Stat{Mzxid: unread}}, 0, nil
+		clear(m.errs)
+		m.parts = map[string]*part{} // a Snapshot may still have the old ones
 		return nil, nil, err
 	}
 	m.setTimer()
@@ -179,16 +184,6 @@ func (m *Mirror) Refresh(ctx context.Context) (*Snapshot, []string, error) {
 	snap := &Snapshot{Root: m.root, Last: m.last, top: m.top, n: m.n, errs: m.errors(), parts: m.parts}
 	snap.Bytes, snap.TooLarge = snap.Size("")
 	return snap, changed, nil
-}
-
-// forgetAll makes the next Refresh read everything again: after an error in the
-// middle it is not known what was armed. It happens when the context or the
-// session ends, and then hardly anybody calls again.
-func (m *Mirror) forgetAll() {
-	m.top.disarm()
-	m.top, m.n, m.again = &znode{path: m.root, mzxid: unread}, 0, nil
-	clear(m.errs)
-	m.parts = map[string]*part{} // a Snapshot may still have the old ones
 }
 
 // Ended returns what a Run returns for err: nil when its context ended, the

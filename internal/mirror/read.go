@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -74,7 +75,12 @@ func (m *Mirror) split(marks map[mark]struct{}) ([]*znode, map[*znode]struct{}) 
 			continue
 		}
 		if k.gone {
-			m.awaitList(z)
+			// It needs no read, because the list of its parent has it no longer, or again. If
+			// that event gets lost, the znode is read after a while.
+			if k = (mark{rel: k.rel}); m.errs[k] == nil {
+				m.errs[k] = &trouble{at: time.Now().Add(lastRetry)}
+			}
+			m.errs[k].gone = true
 			continue
 		}
 		if k.kids {
@@ -133,7 +139,7 @@ type reply struct {
 
 // list reads the children of the znodes and returns the new ones.
 func (m *Mirror) list(ctx context.Context, zs []*znode) ([]*znode, error) {
-	known := slices.DeleteFunc(zs, func(z *znode) bool { return z.mzxid == znodeGone })
+	known := slices.DeleteFunc(zs, func(z *znode) bool { return z.stat.Mzxid == znodeGone })
 	return m.tookLists(ctx, known, m.askLists(ctx, known))
 }
 
@@ -215,14 +221,14 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 		}
 		if len(old) > 0 && old[0].path[at:] == name {
 			c := old[0]
-			if old = old[1:]; c.mzxid != znodeGone {
+			if old = old[1:]; c.stat.Mzxid != znodeGone {
 				if next = append(next, c); m.awaitsList(c) {
 					m.again = append(m.again, c)
 				}
 				continue
 			}
 		}
-		c := &znode{path: join(z.path, name), mzxid: unread}
+		c := &znode{path: strings.TrimSuffix(z.path, "/") + "/" + name, stat: Stat{Mzxid: unread}}
 		if m.opt.Skip != nil && m.opt.Skip(m.rel(c)) {
 			m.skipped(m.rel(c))
 			continue
@@ -278,14 +284,14 @@ func (m *Mirror) vanished(z *znode) {
 	for _, kids := range []bool{false, true} {
 		delete(m.errs, mark{rel: m.rel(z), kids: kids})
 	}
-	if z != m.top && z.mzxid != znodeGone {
+	if z != m.top && z.stat.Mzxid != znodeGone {
 		m.known, m.names = m.known-1, m.names-int64(len(z.path))
 	}
 	z.watch.Stop()
 	z.kids.Stop()
-	*z = znode{path: z.path, mzxid: znodeGone, noted: z.noted}
+	*z = znode{path: z.path, stat: Stat{Mzxid: znodeGone}, noted: z.noted}
 	if z == m.top {
-		z.mzxid = unread
+		z.stat.Mzxid = unread
 	}
 }
 
@@ -313,7 +319,6 @@ func (z *znode) disarm() {
 	}
 }
 
-// see keeps the largest zxid that was read.
 func (m *Mirror) see(st session.Stat) { m.last = max(m.last, st.Czxid, st.Mzxid, st.Pzxid) }
 
 func (m *Mirror) each(zs []*znode, fn func(*znode) reply) []reply {

@@ -73,22 +73,8 @@ func (m *Mirror) fine(z *znode, kids bool) {
 	}
 }
 
-// awaitList takes in that a znode was deleted. It needs no read, because the list of its
-// parent has it no longer, or again. If that event gets lost, the znode is read after a
-// while.
-func (m *Mirror) awaitList(z *znode) {
-	k := mark{rel: m.rel(z)}
-	if m.errs[k] == nil {
-		m.errs[k] = &trouble{at: time.Now().Add(lastRetry)}
-	}
-	m.errs[k].gone = true
-}
-
 // awaitsList reports whether a znode was deleted, as far as its watch says.
 func (m *Mirror) awaitsList(z *znode) bool {
-	if len(m.errs) == 0 {
-		return false
-	}
 	t := m.errs[mark{rel: m.rel(z)}]
 	return t != nil && t.gone
 }
@@ -180,14 +166,14 @@ func (m *Mirror) look(ctx context.Context) error {
 		return r
 	})
 	for i, z := range zs {
-		switch r := replies[i]; {
-		case r.err != nil && m.ended(ctx):
+		r := replies[i]
+		if r.err != nil && m.ended(ctx) {
 			return r.err
-		case r.err != nil:
-		case r.stat.Mzxid != z.mzxid:
+		}
+		if r.err == nil && r.stat.Mzxid != z.stat.Mzxid {
 			m.todo.mark(mark{rel: m.rel(z)})
 		}
-		if r := replies[i]; r.err == nil && m.watchesKids(z) && !m.sameList(z, r.stat) {
+		if r.err == nil && m.watchesKids(z) && !m.sameList(z, r.stat) {
 			m.todo.mark(mark{rel: m.rel(z), kids: true})
 		}
 	}
@@ -243,8 +229,6 @@ type marks struct {
 	own map[mark]struct{}
 }
 
-func newMarks() *marks { return &marks{queue: session.NewWatchQueue(), own: map[mark]struct{}{}} }
-
 // mark notes that something is to be read again.
 func (k *marks) mark(m mark) {
 	k.mu.Lock()
@@ -259,11 +243,9 @@ func (k *marks) gather(root string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range rung {
-		if rel := relative(root, r.Watch.Path()); rel != "" && r.Watch.Gone() {
-			k.own[mark{rel: rel, gone: true}] = struct{}{}
-		} else {
-			k.own[mark{rel: rel, kids: r.Children}] = struct{}{}
-		}
+		rel := relative(root, r.Watch.Path())
+		gone := rel != "" && r.Watch.Gone()
+		k.own[mark{rel: rel, gone: gone, kids: r.Children && !gone}] = struct{}{}
 	}
 	for m := range k.own {
 		if m.kids || m.rel == "" {

@@ -70,9 +70,9 @@ func (s *Snapshot) Get(rel string) (Node, bool) {
 }
 
 func (z *znode) node() Node {
-	n := Node{
-		Data: z.data, Children: z.names(),
-		Stat: Stat{Czxid: z.czxid, Mzxid: z.mzxid, Ctime: z.ctime, Mtime: z.mtime, Version: z.version},
+	n := Node{Data: z.data, Stat: z.stat}
+	for _, c := range z.children() {
+		n.Children = append(n.Children, c.path[z.below():])
 	}
 	if z.inner != nil {
 		n.Over = z.inner.over
@@ -83,13 +83,13 @@ func (z *znode) node() Node {
 // Walk calls fn for each znode in bytewise order of the relative paths, the
 // root ("") first, until fn returns false.
 func (s *Snapshot) Walk(fn func(rel string, n *Node) bool) {
-	all := make(map[string]*znode, s.n)
+	all := make([]*znode, 0, s.n)
 	s.top.walk(func(z *znode) bool {
-		all[relative(s.Root, z.path)] = z
+		all = append(all, z)
 		return true
 	})
-	for _, rel := range slices.Sorted(maps.Keys(all)) {
-		if n := all[rel].node(); !fn(rel, &n) {
+	for _, z := range sorted(all) {
+		if n := z.node(); !fn(relative(s.Root, z.path), &n) {
 			return
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Snapshot) Walk(fn func(rel string, n *Node) bool) {
 // Errors returns the znodes that exist and cannot be read or listed, with the reasons.
 func (s *Snapshot) Errors() map[string]error { return maps.Clone(s.errs) }
 
-// Values of znode.mzxid for one without data.
+// Values of Stat.Mzxid for a znode without data.
 const (
 	unread    = -1 // known from the list of its parent, or waited for
 	znodeGone = -2 // no longer part of the copy
@@ -107,18 +107,14 @@ const (
 // znode is one znode of the copy. There may be a hundred thousand, so it is small:
 // what only those with children need is apart, and names are parts of the paths.
 type znode struct {
-	path    string
-	data    []byte
-	czxid   int64
-	mzxid   int64
-	ctime   int64
-	mtime   int64
-	version int32
-	size    int32          // of the data, also where that is not kept
-	inner   *inner         // nil: no children
-	watch   *session.Watch // of the data, and perhaps of the children
-	kids    *session.Watch // of the children; may be the same as watch
-	noted   bool           // as changed, in the present Refresh
+	path  string
+	data  []byte
+	stat  Stat
+	size  int32          // of the data, also where that is not kept
+	noted bool           // as changed, in the present Refresh
+	inner *inner         // nil: no children
+	watch *session.Watch // of the data, and perhaps of the children
+	kids  *session.Watch // of the children; may be the same as watch
 }
 
 // inner is what a znode with children has besides.
@@ -129,10 +125,10 @@ type inner struct {
 }
 
 func (z *znode) setStat(st session.Stat) {
-	z.czxid, z.mzxid, z.ctime, z.mtime, z.version = st.Czxid, st.Mzxid, st.Ctime, st.Mtime, st.Version
+	z.stat = Stat{Czxid: st.Czxid, Mzxid: st.Mzxid, Ctime: st.Ctime, Mtime: st.Mtime, Version: st.Version}
 }
 
-func (z *znode) isRead() bool { return z.mzxid >= 0 }
+func (z *znode) isRead() bool { return z.stat.Mzxid >= 0 }
 
 // children are the znodes that the latest list had; some may be gone since.
 func (z *znode) children() []*znode {
@@ -142,33 +138,20 @@ func (z *znode) children() []*znode {
 	return z.inner.children
 }
 
-func (z *znode) names() []string {
-	var names []string
-	for _, c := range z.children() {
-		names = append(names, c.path[z.below():])
-	}
-	return names
-}
-
 // below is where the names of the children begin in their paths.
 func (z *znode) below() int { return len(z.path) + 1 - strings.Count(z.path[len(z.path)-1:], "/") }
 
-// child returns a child by its name, nil if there is none.
-func (z *znode) child(name string) *znode {
-	list, at := z.children(), z.below()
-	i, ok := slices.BinarySearchFunc(list, name, func(c *znode, name string) int { return strings.Compare(c.path[at:], name) })
-	if !ok || list[i].mzxid == znodeGone {
-		return nil
-	}
-	return list[i]
-}
-
 // find returns the znode at a path relative to z, nil if it is not known.
 func (z *znode) find(rel string) *znode {
-	for z != nil && rel != "" {
+	for rel != "" {
 		var name string
 		name, rel, _ = strings.Cut(rel, "/")
-		z = z.child(name)
+		list, at := z.children(), z.below()
+		i, ok := slices.BinarySearchFunc(list, name, func(c *znode, name string) int { return strings.Compare(c.path[at:], name) })
+		if !ok || list[i].stat.Mzxid == znodeGone {
+			return nil
+		}
+		z = list[i]
 	}
 	return z
 }
@@ -186,8 +169,6 @@ func (z *znode) walk(fn func(*znode) bool) bool {
 	}
 	return true
 }
-
-func join(path, name string) string { return strings.TrimSuffix(path, "/") + "/" + name }
 
 func relative(root, path string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(path, root), "/")

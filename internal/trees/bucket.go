@@ -103,7 +103,7 @@ func bucketDigest(entries []Entry) Digest {
 	return Digest(h.Sum(nil))
 }
 
-// DecodeBucket is the inverse of encodeBucket. The data is untrusted, so it checks
+// DecodeBucket is the inverse of EncodeBucket. The data is untrusted, so it checks
 // that keys are in order and that each belongs to bucket n.
 func DecodeBucket(data []byte, n, bits int) ([]Entry, error) {
 	var entries []Entry

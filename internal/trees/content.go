@@ -117,13 +117,12 @@ func (c *Content) load(ctx context.Context, s *session.Session, root string, pre
 	if err := c.checkHeader(); err != nil {
 		return err
 	}
-	if err := readValues(ctx, s, root, slices.Concat(lists...), have); err != nil {
+	if err := ReadValues(ctx, s, root, slices.Concat(lists...), have); err != nil {
 		return err
 	}
 	return c.build(base, differ, have)
 }
 
-// addValues adds the values of a bucket by their digest.
 func (c *Content) addValues(values map[Digest][]byte, n int) {
 	for _, e := range c.Lists[n] {
 		if k, ok := c.Keys.Get(e.Key); ok {
@@ -151,8 +150,8 @@ func (c *Content) checkHeader() error {
 	return nil
 }
 
-// readValues adds the values of entries to those that are there already.
-func readValues(ctx context.Context, s *session.Session, root string, entries []Entry, have map[Digest][]byte) error {
+// ReadValues adds the values of entries to those that are there already.
+func ReadValues(ctx context.Context, s *session.Session, root string, entries []Entry, have map[Digest][]byte) error {
 	var batch []Digest
 	size := int64(0)
 	flush := func() error {
@@ -166,7 +165,7 @@ func readValues(ctx context.Context, s *session.Session, root string, entries []
 			continue
 		}
 		if e.Kind == KindParts {
-			value, err := ReadParts(ctx, s, root, e)
+			value, err := readParts(ctx, s, root, e)
 			if err != nil {
 				return err
 			}
@@ -185,8 +184,8 @@ func readValues(ctx context.Context, s *session.Session, root string, entries []
 	return flush()
 }
 
-// ReadParts reads a value that is stored in parts, one request each.
-func ReadParts(ctx context.Context, s *session.Session, root string, e Entry) ([]byte, error) {
+// readParts reads a value that is stored in parts, one request each.
+func readParts(ctx context.Context, s *session.Session, root string, e Entry) ([]byte, error) {
 	parts, err := ReadPartList(ctx, s, root, e)
 	if err != nil {
 		return nil, err

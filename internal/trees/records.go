@@ -55,17 +55,13 @@ const maxBits = 16
 
 // Encode returns the data of the version's znode: the header as one line of
 // JSON, a newline, the bucket digests.
-func (m *Manifest) Encode() ([]byte, error) {
+func (m *Manifest) Encode() []byte {
 	m.Format, m.Digest = recordFormat, m.Sum.String()
-	data, err := json.Marshal(m.Header)
-	if err != nil {
-		return nil, fmt.Errorf("encode version: %w", err)
-	}
-	data = append(data, '\n')
+	data := append(encode(m.Header), '\n')
 	for i := range m.Buckets {
 		data = append(data, m.Buckets[i][:]...)
 	}
-	return data, nil
+	return data
 }
 
 // DecodeManifest decodes and verifies the data of a version's znode.
@@ -138,8 +134,12 @@ type Ready struct {
 // Encode returns the record as it is stored.
 func (r Ready) Encode() []byte {
 	r.Format = recordFormat
-	data, err := json.Marshal(r)
-	if err != nil { // A struct of numbers and strings always encodes.
+	return encode(r)
+}
+
+func encode(record any) []byte {
+	data, err := json.Marshal(record)
+	if err != nil { // A struct of numbers, strings and the present time always encodes.
 		panic(err)
 	}
 	return data

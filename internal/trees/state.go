@@ -136,7 +136,12 @@ func LookState(ctx context.Context, s *session.Session, root string) (*State, er
 	}
 	st, err := Steady(ctx, s, root, func(st *State) error {
 		if st.Layout == LayoutVersioned {
-			return st.load(ctx, s, root)
+			var err error
+			st.Content, err = Load(ctx, s, root, st.Ready.Version, nil, 0)
+			if err == nil && st.Content.Sum.String() != st.Ready.Digest {
+				err = fmt.Errorf("version %d is %s, ready says %s: %w", st.Ready.Version, st.Content.Sum, st.Ready.Digest, ErrDigest)
+			}
+			return err
 		}
 		nodes, last, err := Walk(ctx, s, root)
 		st.Nodes, st.last = nodes, max(st.last, last)
@@ -149,15 +154,6 @@ func LookState(ctx context.Context, s *session.Session, root string) (*State, er
 		return nil, fmt.Errorf("config %s: %w", root, err)
 	}
 	return st, nil
-}
-
-func (st *State) load(ctx context.Context, s *session.Session, root string) error {
-	var err error
-	st.Content, err = Load(ctx, s, root, st.Ready.Version, nil, 0)
-	if err == nil && st.Content.Sum.String() != st.Ready.Digest {
-		err = fmt.Errorf("version %d is %s, ready says %s: %w", st.Ready.Version, st.Content.Sum, st.Ready.Digest, ErrDigest)
-	}
-	return err
 }
 
 // Steady reads ready and calls read with it. It does both again when ready has changed
