@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -60,6 +61,11 @@ func (p *prober) watch(ctx context.Context, used members) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.targets, p.others = held, others
+	// Who is believed to be lost is held no more. When it has registered again, it is tried anew.
+	if len(p.lost) > 0 {
+		held := p.held()
+		maps.DeleteFunc(p.lost, func(k memberKey, _ bool) bool { return !held[k] })
+	}
 	switch {
 	case len(held) == 0 && p.cancel != nil:
 		p.cancel()
@@ -68,6 +74,15 @@ func (p *prober) watch(ctx context.Context, used members) {
 		ctx, p.cancel = context.WithCancel(ctx)
 		p.wg.Go(func() { p.run(ctx) })
 	}
+}
+
+// held are the members that are held now. p.mu is held.
+func (p *prober) held() map[memberKey]bool {
+	keys := make(map[memberKey]bool, len(p.targets))
+	for _, m := range p.targets {
+		keys[keyOf(m)] = true
+	}
+	return keys
 }
 
 // confirmed returns those of the members that are known to be lost.
@@ -114,9 +129,12 @@ func (p *prober) round(ctx context.Context, failures map[memberKey]int) {
 	heard := slices.ContainsFunc(results, func(r int) bool { return r != probeSilent })
 	more := false
 	p.mu.Lock()
+	held := p.held()
+	maps.DeleteFunc(failures, func(k memberKey, _ int) bool { return !held[k] })
 	for i, m := range all[:targets] {
 		k := keyOf(m)
 		switch {
+		case !held[k]: // It is back.
 		case results[i] == probeAnswered:
 			failures[k] = 0
 		case results[i] == probeRefused || heard:

@@ -99,6 +99,24 @@ func TestProbe_DeadMembersAreBelieved(t *testing.T) {
 	}
 }
 
+// What a probe found says nothing of a member that has registered again since. It is held
+// with the others, and is tried anew.
+func TestProbe_MembersThatCameBack(t *testing.T) {
+	h := &hosts{alive: alive("1 2 3 8 9 10 11 12"), refuse: true}
+	probed(t, h, func(t *testing.T, srv *memzk.Server, g *Group, m *runner) {
+		eventually(t, time.Minute, "the dead are gone", m.shows(1, 2, 3, 8, 9, 10, 11, 12))
+		h.set(func() { h.alive = alive("1 2 3 4 5 6 7 8 9 10 11 12") })
+		join(t, srv, 4, 5, 6, 7)
+		eventually(t, time.Second, "back", m.shows(upTo(12)...))
+		time.Sleep(time.Minute)
+		leave(t, srv, upTo(7)...)
+		eventually(t, time.Second, "all are held", func() bool { return g.Status().Held == 12 })
+		always(t, time.Minute, "all are held", m.shows(upTo(12)...))
+		h.set(func() { h.alive = alive("1 2 3 4 5 8 9 10 11 12") })
+		eventually(t, time.Minute, "the dead are gone", m.shows(1, 2, 3, 4, 5, 8, 9, 10, 11, 12))
+	})
+}
+
 // When this host is cut off, silence says nothing.
 func TestProbe_SilenceOfAllIsNoProof(t *testing.T) {
 	h := &hosts{cut: true}
