@@ -170,6 +170,8 @@ func (b *bundle) record(r *apply.Result) bool {
 	}
 	if r.Changed > 0 {
 		b.report.LastChange = b.report.LastApply
+	} else if b.report.LastChange.IsZero() {
+		b.report.LastChange = r.Since
 	}
 	switch {
 	case r.Kept():

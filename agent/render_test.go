@@ -262,3 +262,31 @@ func TestAgent_ForEachWritesAndRemoves(t *testing.T) {
 	}
 	fileIs(t, b.path("each-a"), "a=1")
 }
+
+// The status says when the files were written without a look at their disk, which may hang:
+// also after a start that changes nothing.
+func TestStatus_LooksAtNoFile(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Bundles = []apply.Config{b.file("web.conf", `{{ key "web/port" }}`)}
+	a := b.start(c)
+	a.ready()
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := os.Chtimes(b.path("web.conf"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	a = b.start(c)
+	a.ready()
+	eventually(t, "the first apply", func() bool { return !a.Status().Templates[0].LastApply.IsZero() })
+	if err := os.Remove(b.path("web.conf")); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Status().Templates[0].LastChange; !got.Equal(old) {
+		t.Errorf("written at %s, want %s", got, old)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
@@ -141,13 +142,27 @@ func (b *parsed) vars(each *template.Each) command.Vars {
 	return v
 }
 
-// files lists the destinations of what was rendered last.
-func (b *Bundle) files() []string {
-	list := make([]string, 0, len(b.outputs))
-	for _, o := range b.outputs {
-		list = append(list, o.Destination)
+func (b *parsed) allVars(elements []*template.Each) []command.Vars {
+	list := make([]command.Vars, len(elements))
+	for i, each := range elements {
+		list[i] = b.vars(each)
 	}
 	return list
+}
+
+// files lists the destinations of what was rendered last, and says when the latest of
+// these files was written, as far as that was seen.
+func (b *Bundle) files() ([]string, time.Time) {
+	list := make([]string, 0, len(b.outputs))
+	last := int64(0)
+	for _, o := range b.outputs {
+		list = append(list, o.Destination)
+		last = max(last, b.written[o.Destination].ModTime)
+	}
+	if last == 0 {
+		return list, time.Time{}
+	}
+	return list, time.Unix(0, last)
 }
 
 // With many bundles most changes concern few of them. What a bundle reads of a

@@ -45,7 +45,8 @@ func (e *Engine) drifted(b *Bundle) bool {
 		b.drifting[dest] = true
 	}
 	// The settings have another destination, or the key of for_each is gone.
-	e.closeExcept(b.drifting, condition.Drift, b.files())
+	list, _ := b.files()
+	e.closeExcept(b.drifting, condition.Drift, list)
 	for _, o := range b.outputs {
 		w, ok := b.written[o.Destination]
 		if !ok {

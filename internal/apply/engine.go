@@ -178,6 +178,8 @@ type Result struct {
 	Changed    int  // files
 	Took       time.Duration
 	Files      []string // that the bundle renders now
+	// Since is when the files in place were written last; zero: not known.
+	Since time.Time
 	// Wrote are the files that are in place now and were not before; all that the
 	// bundle renders, after its first apply.
 	Wrote []Output
@@ -233,7 +235,8 @@ func (e *Engine) Run(ctx context.Context, job Job) Result {
 		// renders and compares everything.
 		job.Bundle.outputs, job.Bundle.look = nil, true
 	}
-	r.Changed, r.Took, r.Files = t.changed, time.Since(began), job.Bundle.files()
+	r.Changed, r.Took = t.changed, time.Since(began)
+	r.Files, r.Since = job.Bundle.files()
 	r.Wrote = t.wrote(r.Err)
 	if f, ok := errors.AsType[*failure](r.Err); ok {
 		r.Stage, r.Retry, r.ReloadOnly = f.stage, f.retry, f.reload
