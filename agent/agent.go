@@ -200,9 +200,6 @@ func (a *Agent) dnsKeeper() *dns.Keeper {
 	return k
 }
 
-// DNSAddr is the address of the DNS listener, or "" without one.
-func (a *Agent) DNSAddr() string { return a.dns.Addr() }
-
 // use notes the settings in use.
 func (a *Agent) use(cfg *Config) {
 	a.metrics.retain(a.cfg.Swap(cfg), cfg)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/files"
@@ -314,9 +313,10 @@ func (t *applying) permitPrevious(ctx context.Context) (halted bool, err error) 
 // refuse says why a previous change whose new files are in place is taken back; nil: it
 // is not.
 func (t *applying) refuse(ctx context.Context, restore func(failed error) error, halted bool) error {
-	err := t.refusedForAttempts(restore)
+	err := t.attempts.err(t.name, t.content())
 	switch {
-	case err != nil:
+	case err != nil && restore != nil: // Otherwise the settings say that its files stay.
+		t.warnAttempt(t.attempts.refuse(t.name))
 	case halted:
 		return errHalted
 	case t.job.Back:
@@ -354,19 +354,6 @@ func (t *applying) rejoin() {
 	}
 }
 
-// refusedForAttempts says why a change whose reload ended too many processes is taken
-// back; nil: it is not, or the settings say that its files stay.
-func (t *applying) refusedForAttempts(restore func(failed error) error) error {
-	refused := t.attempts.err(t.name, t.content())
-	if refused == nil || restore == nil {
-		return nil
-	}
-	if err := t.attempts.refuse(t.name); err != nil {
-		t.Log.Warn("note of a refused reload not written", "template", t.name, "err", err)
-	}
-	return refused
-}
-
 // errHalted is why a previous change is taken back while its rolling reload is halted: a
 // host that must not start has its old files in place.
 var errHalted = errors.New("the rolling reload is halted")
@@ -389,9 +376,5 @@ func (t *applying) checkPrevious(ctx context.Context) error {
 	if err != nil {
 		return fail(stageCheck, 5*time.Second, err)
 	}
-	var list []command.Vars
-	for _, each := range elements {
-		list = append(list, t.job.Bundle.vars(each))
-	}
-	return t.checkEach(ctx, list, nil)
+	return t.checkEach(ctx, t.job.Bundle.allVars(elements), nil)
 }

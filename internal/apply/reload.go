@@ -375,3 +375,36 @@ func (e *restoredError) Error() string {
 }
 
 func (e *restoredError) Unwrap() error { return e.err }
+
+// swapLock keeps swap-and-check and reload apart: while files are in place
+// that are not yet checked, no apply may make a program read them. It holds a channel of
+// one token for each reload command. The zero value is ready.
+type swapLock struct{ slots sync.Map }
+
+// command takes the lock for a reload command.
+func (l *swapLock) command(ctx context.Context, key string) (func(), error) {
+	slot, _ := l.slots.LoadOrStore(key, make(chan struct{}, 1)) // the sender holds the lock
+	s := slot.(chan struct{})                                   //nolint:forcetypeassert // nothing else is stored
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// acquire takes the lock for a swap: against the reload command of the bundle
+// and, when a check is to run while the files are in place, against every
+// other such swap.
+func (l *swapLock) acquire(ctx context.Context, key string, window bool) (func(), error) {
+	own, err := l.command(ctx, "key\x00"+key)
+	if err != nil || !window {
+		return own, err
+	}
+	swap, err := l.command(ctx, "swap")
+	if err != nil {
+		own()
+		return nil, err
+	}
+	return func() { swap(); own() }, nil
+}

@@ -2,12 +2,16 @@ package proc
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -160,4 +164,231 @@ func RunsCode(name string) bool {
 		prefix, wild := strings.CutSuffix(v, "*")
 		return name == v || wild && strings.HasPrefix(name, prefix)
 	})
+}
+
+// ErrTimeout is the cause of a command that was ended by its timeout.
+var ErrTimeout = errors.New("timeout")
+
+// ErrUnsupported says that this system lacks what keeps a command from outliving
+// its lease.
+var ErrUnsupported = errors.New("zkagent runs commands only on Linux")
+
+// Run runs the command and waits for it. The error is an [ExitError] when the
+// command ran and did not exit with 0; the Result is valid in either case.
+// When ctx ends or the timeout passes, the whole group gets TERM and after
+// the grace period KILL. Whatever remains of the group when the command
+// itself has ended is killed.
+func Run(ctx context.Context, c Command) (Result, error) {
+	if err := c.refused(ctx); err != nil {
+		return Result{Code: -1}, err
+	}
+	way := NoPreview
+	if c.Preview != nil {
+		var why error
+		if way, why = FindPreview(); way == NoPreview {
+			return Result{Code: -1}, &PreviewError{why.Error()}
+		}
+	}
+	return runIn(ctx, c, way)
+}
+
+// runIn is Run in a preview of the given way, or in none.
+func runIn(ctx context.Context, c Command, way PreviewWay) (Result, error) {
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
+	if way != NoPreview {
+		return runPreview(ctx, c, way)
+	}
+	began := time.Now()
+	cmd := build(c)
+	out, err := start(cmd, c)
+	if err != nil {
+		return Result{Code: -1, Took: time.Since(began)}, fmt.Errorf("start %s: %w", program(c.Args), plain(err))
+	}
+	r, cause := c.wait(ctx, cmd)
+	r.Took = time.Since(began)
+	out.finish(&r)
+	return r, verdict(c, &r, cause)
+}
+
+// refused says why the command is not started; nil: it may be.
+func (c Command) refused(ctx context.Context) error {
+	if len(c.Args) == 0 {
+		return errors.New("run command: empty argument list")
+	}
+	if !supported {
+		return ErrUnsupported
+	}
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("run %s: %w", program(c.Args), err)
+	}
+	return nil
+}
+
+// limited is a context that also ends with the timeout of the command.
+func (c Command) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
+}
+
+// verdict makes the error of a run that did not succeed.
+func verdict(c Command, r *Result, cause error) error {
+	if r.Code == 0 && cause == nil {
+		return nil
+	}
+	r.TimedOut = errors.Is(cause, ErrTimeout)
+	return &ExitError{Program: program(c.Args), Result: *r, Cause: cause}
+}
+
+func (c Command) grace() time.Duration { return cmp.Or(max(c.Grace, 0), DefaultGrace) }
+
+// build makes the exec.Cmd. The context is not given to it: it would kill the
+// leader alone, and we end the group.
+func build(c Command) *exec.Cmd {
+	cmd := &exec.Cmd{Path: c.Args[0], Args: c.Args, Env: CleanEnv(c.Env), Dir: cmp.Or(c.Dir, "/"), SysProcAttr: groupAttr()}
+	if p, err := exec.LookPath(c.Args[0]); err == nil {
+		cmd.Path = p
+	} else if !errors.Is(err, exec.ErrDot) {
+		cmd.Err = err
+	}
+	return cmd
+}
+
+// output keeps the last bytes of what a command prints.
+type output struct {
+	r     *os.File
+	tee   io.Writer // nil: none
+	limit int
+	buf   []byte
+	lost  int64
+	wg    sync.WaitGroup // of the goroutine that fills it
+}
+
+// start starts the command with its output going through one pipe of ours,
+// so that waiting for the command never waits for a grandchild that holds it.
+func start(cmd *exec.Cmd, c Command) (*output, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	in, err := stdin(c.Stdin)
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	defer in.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, w, w
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	o := &output{r: r, tee: c.Tee, limit: cmp.Or(max(c.OutputLimit, 0), DefaultOutputLimit)}
+	o.wg.Go(func() { _, _ = io.Copy(o, r) })
+	return o, nil
+}
+
+// finish takes the output into the result. It waits for its end, but not for a process
+// that left the group and still holds the pipe.
+func (o *output) finish(into *Result) {
+	if o == nil {
+		return
+	}
+	_ = o.r.SetReadDeadline(time.Now().Add(pipeWait))
+	o.wg.Wait()
+	_ = o.r.Close()
+	o.cut()
+	into.Output, into.Truncated = string(o.buf), o.lost
+	if o.lost > 0 {
+		into.Output = fmt.Sprintf("[%d bytes cut]\n%s", o.lost, o.buf)
+	}
+}
+
+// Write implements io.Writer; it never fails.
+func (o *output) Write(p []byte) (int, error) {
+	if o.tee != nil {
+		_, _ = o.tee.Write(p)
+	}
+	// Twice the limit is kept before cutting, so that a flood of small
+	// writes does not move the whole buffer each time.
+	if o.buf = append(o.buf, p...); len(o.buf) > 2*o.limit {
+		o.cut()
+	}
+	return len(p), nil
+}
+
+func (o *output) cut() {
+	if over := len(o.buf) - o.limit; over > 0 {
+		o.lost += int64(over)
+		o.buf = append(o.buf[:0], o.buf[over:]...)
+	}
+}
+
+// stdin is a file with the data: an unlinked memory file, so that a command
+// which never reads cannot block anybody.
+func stdin(data []byte) (*os.File, error) {
+	if len(data) == 0 {
+		return os.Open(os.DevNull)
+	}
+	f, err := newMemFile("zkagent-stdin")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.WriteAt(data, 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// wait waits for the command's end or ends it; it returns the cause when it ended it. The
+// group is gone before the leader is reaped.
+func (c Command) wait(ctx context.Context, cmd *exec.Cmd) (Result, error) {
+	pid := cmd.Process.Pid
+	if c.Started != nil {
+		c.Started(pid)
+	}
+	exited := exitOf(pid)
+	var cause error
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+		endGroup(pid, c.Stop, c.grace(), exited)
+	}
+	signalGroup(pid, syscall.SIGKILL)
+	_ = cmd.Wait()
+	return result(cmd.ProcessState), cause
+}
+
+// exitOf returns a channel that is closed when the process has ended. It is not reaped.
+func exitOf(pid int) <-chan struct{} {
+	exited := make(chan struct{})
+	go func() {
+		waitExited(pid)
+		close(exited)
+	}()
+	return exited
+}
+
+// result takes exit code and signal from the process state.
+func result(ps *os.ProcessState) Result {
+	if ps == nil {
+		return Result{Code: -1}
+	}
+	r := Result{Code: ps.ExitCode()}
+	if ws, ok := ps.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		r.Signal = cmp.Or(unix.SignalName(ws.Signal()), fmt.Sprintf("signal %d", ws.Signal()))
+	}
+	return r
+}
+
+// plain strips the path of an exec error that repeats the command line.
+func plain(err error) error {
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }
