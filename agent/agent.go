@@ -26,7 +26,6 @@ import (
 	"github.com/zkagent/zkagent/internal/filewatch"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/lastgood"
-	"github.com/zkagent/zkagent/internal/maintenance"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/renderlog"
@@ -70,7 +69,7 @@ type Agent struct {
 	wake      wake
 	saved     *lastGoodSaver
 	renders   *renderlog.Store
-	hostMaint *maintenance.Host
+	hostMaint *hostMaintenance
 }
 
 // process is this life of the agent.
@@ -140,7 +139,7 @@ func New(cfg Config) (*Agent, error) {
 	if a.sessions, err = session.New(zk); err != nil {
 		return nil, err
 	}
-	if a.hostMaint, err = maintenance.New(cfg.StateDir); err != nil {
+	if a.hostMaint, err = openMaintenance(cfg.StateDir); err != nil {
 		log.Error("cannot read the maintenance state", "err", err)
 	}
 	a.build(&cfg)
@@ -157,7 +156,8 @@ func (a *Agent) build(cfg *Config) {
 			s := a.loop.snapshot.Load()
 			return hook.State{View: s.view, Complete: s.complete, InPlace: func(src view.Source) bool { return !s.busy[src] && !s.refused[src] }, Next: s.next}
 		},
-		Events: a.events, Count: a.metrics.hook, Elected: a.leaderChanged,
+		Events: a.events, Elected: a.leaderChanged,
+		Count: func(hook, result string) { a.metrics.hooks.WithLabelValues(hook, result).Inc() },
 	})
 	a.engine = apply.New(apply.Options{
 		AgentID: cfg.ID, StateDir: cfg.StateDir, Log: a.log, Conds: a.conds, Events: a.events, Observer: a.metrics,

@@ -141,8 +141,6 @@ func (m *metrics) Reloaded(bundle, result string) {
 	m.reloads.WithLabelValues(bundle, result).Inc()
 }
 
-func (m *metrics) hook(name, result string) { m.hooks.WithLabelValues(name, result).Inc() }
-
 func (m *metrics) condition(c condition.Condition, isOpen bool) {
 	if !isOpen {
 		m.conditions.DeleteLabelValues(c.Code, c.Subject)

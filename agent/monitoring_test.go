@@ -82,7 +82,7 @@ func TestMetrics_Lint(t *testing.T) {
 	m.Rendered("a", "ok")
 	m.Applied("a", 1, true)
 	m.Reloaded("a", "ok")
-	m.hook("a", "done")
+	m.hooks.WithLabelValues("a", "done").Inc()
 	m.condition(condition.Condition{Code: "a", Subject: "b"}, true)
 	m.unitErrors.WithLabelValues("group", "a").Inc()
 	m.settings(true, "abc")

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -102,16 +103,9 @@ func (s *lastGoodSaver) flush() {
 // sameSources reports whether two views hold the same states, but for who
 // leads.
 func sameSources(a, b view.View) bool {
-	as, bs := a.Sources(), b.Sources()
-	if len(as) != len(bs) {
-		return false
-	}
-	for _, s := range bs {
-		if s.Kind != view.KindElection && a.Get(s) != b.Get(s) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a.Sources(), b.Sources(), func(x, y view.Source) bool {
+		return x == y && (y.Kind == view.KindElection || a.Get(y) == b.Get(y))
+	})
 }
 
 // renderOf returns what keeps the record of an apply, which is to be called when

@@ -213,7 +213,7 @@ func (a *Agent) Summary() string {
 		parts = append(parts, "ZooKeeper "+zk.State.String())
 	}
 	for _, src := range s.view.Sources() {
-		if l, found := s.view.Leader(src.Name); found && src.Kind == "election" && l.Mine {
+		if l, _ := s.view.Get(src).(*view.Leader); l != nil && l.Mine {
 			parts = append(parts, "leads "+src.Name)
 		}
 	}

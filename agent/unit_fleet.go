@@ -18,7 +18,11 @@ import (
 // fleetUnit makes the unit that keeps this host's record in ZooKeeper.
 func (a *Agent) fleetUnit(id string) unitParts {
 	announcer := fleet.NewAnnouncer(fleet.AnnouncerConfig{
-		ID: id, Host: a.first.Host, Record: a.record, Health: a.health, Changed: a.wake.record, Logger: a.log,
+		ID: id, Host: a.first.Host, Record: a.record, Changed: a.wake.record, Logger: a.log,
+		Health: func() fleet.Health {
+			reason, _ := a.hostMaint.Reason()
+			return healthOf(a.conds.List(), reason != "")
+		},
 		Rival: func(text string) { a.conds.SetText(condition.AgentIDTaken, "", text) },
 	})
 	return unitParts{run: func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
@@ -97,12 +101,6 @@ func flat(snap *snapshot, b *shownBundle) bool {
 		}
 	}
 	return false
-}
-
-// health is the health of this host.
-func (a *Agent) health() fleet.Health {
-	reason, _ := a.hostMaint.Reason()
-	return healthOf(a.conds.List(), reason != "")
 }
 
 // healthOf is the worst that the open conditions say.

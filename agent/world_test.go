@@ -373,7 +373,7 @@ func (w *world) look() {
 		if served && len(members) == 0 {
 			w.t.Errorf("%s: the file of %s has no members any more", time.Since(w.began), h.id)
 		}
-		switch ok := h.agent.health() == fleet.OK; {
+		switch ok := h.agent.record().Health == fleet.OK; {
 		case !ok:
 			h.ok = time.Time{}
 		case h.ok.IsZero():

@@ -198,7 +198,7 @@ func (r *reloads) all(ctx context.Context, batch []*reloadRequest) map[*reloadRe
 				known, ok := ran[key]
 				if ok {
 					if s := r.newest(known.by); s != nil {
-						r.note(req.bundle, *s)
+						r.note(req.bundle, *s, known.err)
 					}
 				} else {
 					known = run{req.bundle, r.retried(ctx, req, args)}
@@ -279,16 +279,12 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	if err != nil {
 		s.Error = err.Error()
 	}
-	r.note(req.bundle, s)
+	r.note(req.bundle, s, err)
 	return err
 }
 
 // note keeps the latest run of a bundle's command.
-func (r *reloads) note(bundle string, s ReloadStatus) {
-	var err error
-	if s.Error != "" {
-		err = &reloadError{s.Error, s.Code}
-	}
+func (r *reloads) note(bundle string, s ReloadStatus, err error) {
 	r.engine.Conds.Set(condition.ReloadFailed, bundle, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,15 +293,6 @@ func (r *reloads) note(bundle string, s ReloadStatus) {
 	}
 	r.runs[bundle] = s
 }
-
-// reloadError is why the latest run of a reload failed.
-type reloadError struct {
-	text string
-	code int
-}
-
-func (e *reloadError) Error() string   { return e.text }
-func (e *reloadError) ExitStatus() int { return e.code }
 
 // newest is the newest run of a bundle's command; nil when there was none.
 func (r *reloads) newest(bundle string) *ReloadStatus {

@@ -192,7 +192,12 @@ func (t *applying) stage() error {
 			continue
 		}
 		// In cached mode the file may be newer than the view that was kept.
-		if t.job.Mode == ModeCached && t.exists(o) || t.leftAlone(o) {
+		cached := false
+		if t.job.Mode == ModeCached {
+			_, err := files.Look(t.file(o))
+			cached = !errors.Is(err, fs.ErrNotExist)
+		}
+		if cached || t.leftAlone(o) {
 			b.seen = true
 			continue
 		}
@@ -308,11 +313,6 @@ func (e *Engine) file(o *output) files.File {
 	f := o.Config.at(o.Destination)
 	f.FS = e.FS
 	return f
-}
-
-func (e *Engine) exists(o *output) bool {
-	_, err := files.Look(e.file(o))
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // remember records what is in place now, for drift and for removals. After a

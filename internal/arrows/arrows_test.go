@@ -28,7 +28,6 @@ var allowed = map[string][]string{
 	},
 	"internal/blame":           {"view", "config", "session", "template", "internal/apply", "internal/term"},
 	"internal/renderlog":       {"internal/files", "internal/term", "view"},
-	"internal/maintenance":     {"registry", "internal/files"},
 	"internal/condition":       {},
 	"internal/command":         {"internal/proc", "template", "view"},
 	"internal/event":           {"internal/files"},
@@ -68,7 +67,7 @@ var allowed = map[string][]string{
 	"agent": {
 		"view", "session", "recipe", "config", "registry", "election", "prom", "template", "fleet",
 		"internal/files", "internal/proc", "internal/condition", "internal/event", "internal/systemd", "internal/command", "internal/show", "internal/term", "internal/web",
-		"internal/apply", "internal/blame", "internal/maintenance", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
+		"internal/apply", "internal/blame", "internal/renderlog", "internal/filewatch", "internal/hook", "internal/lastgood", "internal/pace", "internal/rolling", "internal/dns",
 	},
 	"internal/dev": {
 		"agent", "view", "session", "config", "fleet", "registry", "examples/quickstart", "internal/apply", "internal/condition", "internal/memzk", "internal/pace", "internal/proc", "internal/settings", "internal/show", "internal/term", "internal/web", "template",

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // The values of File.Symlink. By default the file that a link names is replaced,
@@ -108,8 +109,8 @@ func locate(f File) (*directory, string, error) {
 			return nil, "", err
 		}
 		base := filepath.Base(path)
-		link, isLink, err := dir.readlink(base)
-		if err == nil && !isLink {
+		link, err := look(dir.fs, "readlink", dir.join(base), func() (string, error) { return dir.root.Readlink(base) })
+		if errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist) { // It is no link.
 			return dir, base, nil
 		}
 		dir.close()
@@ -169,20 +170,6 @@ func attributesOf(info fs.FileInfo) attributes {
 
 func permissions(m fs.FileMode) fs.FileMode {
 	return m & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
-}
-
-func kindOf(m fs.FileMode) string {
-	switch {
-	case m.IsDir():
-		return "a directory"
-	case m&fs.ModeNamedPipe != 0:
-		return "a named pipe"
-	case m&fs.ModeSocket != 0:
-		return "a socket"
-	case m&fs.ModeSymlink != 0:
-		return "a symbolic link"
-	}
-	return "a device"
 }
 
 // prepare decides whether anything changes, and writes the new file.

@@ -161,10 +161,20 @@ func (f File) maxSize() int64 { return max(MaxSize, f.MaxSize) }
 
 // regular returns an error that says what stands at a name instead of a file.
 func regular(info fs.FileInfo) error {
-	if info.Mode().IsRegular() {
+	kind := "a device"
+	switch m := info.Mode(); {
+	case m.IsRegular():
 		return nil
+	case m.IsDir():
+		kind = "a directory"
+	case m&fs.ModeNamedPipe != 0:
+		kind = "a named pipe"
+	case m&fs.ModeSocket != 0:
+		kind = "a socket"
+	case m&fs.ModeSymlink != 0:
+		kind = "a symbolic link"
 	}
-	return fmt.Errorf("%w but %s", ErrNotRegular, kindOf(info.Mode()))
+	return fmt.Errorf("%w but %s", ErrNotRegular, kind)
 }
 
 func (d *directory) lstat(name string) (fs.FileInfo, error) {
@@ -244,15 +254,6 @@ func (f *FS) copy(to io.Writer, file *os.File, info fs.FileInfo, path string, li
 		err = fmt.Errorf("%w: %s has more than the %d bytes that are read", ErrTooLarge, path, limit)
 	}
 	return err
-}
-
-// readlink returns the target of a link, and false for whatever is no link.
-func (d *directory) readlink(name string) (string, bool, error) {
-	link, err := look(d.fs, "readlink", d.join(name), func() (string, error) { return d.root.Readlink(name) })
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil
-	}
-	return link, err == nil, err
 }
 
 // list calls fn with each name of the directory. It holds a few names at a time: another

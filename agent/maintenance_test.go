@@ -1,4 +1,4 @@
-package maintenance
+package agent
 
 import (
 	"os"
@@ -13,7 +13,7 @@ import (
 func TestHostMaintenance_OutlivesTheProcessAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		h, err := New(dir)
+		h, err := openMaintenance(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +25,7 @@ func TestHostMaintenance_OutlivesTheProcessAndEndsByItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-changed
-		next, err := New(dir)
+		next, err := openMaintenance(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestHostMaintenance_UnreadableIsTold(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "maintenance-host.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(dir)
+	h, err := openMaintenance(dir)
 	if err == nil {
 		t.Error("no error for a file that is not JSON")
 	}

@@ -1,10 +1,9 @@
-// Package maintenance keeps whether this host as a whole is in maintenance. That of
-// one service is the registry's.
-package maintenance
+package agent
 
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -12,11 +11,11 @@ import (
 	"github.com/zkagent/zkagent/registry"
 )
 
-// Host is the maintenance of this host: no rollout asks for its vote, starts it or
+// hostMaintenance is the maintenance of this host as a whole: no rollout asks for its vote, starts it or
 // waits for it. It outlives the process when there is a state directory, and is safe
 // for concurrent use.
-type Host struct {
-	kept *files.Store[registry.Maintenance]
+type hostMaintenance struct {
+	path string // of the file that keeps it; empty: it ends with the process
 
 	mu      sync.Mutex // mu guards everything below.
 	now     registry.Maintenance
@@ -24,35 +23,37 @@ type Host struct {
 	timer   *time.Timer   // ends it by itself
 }
 
-// New reads what a previous process has kept. With an error the host is not in
+// openMaintenance reads what a previous process has kept. With an error the host is not in
 // maintenance.
-func New(stateDir string) (*Host, error) {
-	h := &Host{changed: make(chan struct{})}
-	var err error
-	if h.kept, err = files.OpenStore[registry.Maintenance](stateDir, "maintenance-host.json", nil); err != nil {
+func openMaintenance(stateDir string) (*hostMaintenance, error) {
+	h := &hostMaintenance{changed: make(chan struct{})}
+	if stateDir == "" {
+		return h, nil
+	}
+	h.path = filepath.Join(stateDir, "maintenance-host.json")
+	var kept registry.Maintenance
+	if err := files.LoadJSON(h.path, &kept); err != nil {
 		return h, fmt.Errorf("read maintenance of the host: %w", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kept.Read(func(m registry.Maintenance) { h.now = m })
+	h.now = kept
 	h.arm()
 	return h, nil
 }
 
 // Set switches it; what cannot be kept is not switched.
-func (h *Host) Set(m registry.Maintenance) error {
+func (h *hostMaintenance) Set(m registry.Maintenance) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m.Since = time.Now()
 	if !m.On {
 		m = registry.Maintenance{}
 	}
-	err := h.kept.Change(func(kept *registry.Maintenance) files.Write {
-		*kept = m
-		return files.WriteSave
-	})
-	if err != nil {
-		return fmt.Errorf("keep maintenance of the host: %w", err)
+	if h.path != "" {
+		if err := files.SaveJSON(h.path, m); err != nil {
+			return fmt.Errorf("keep maintenance of the host: %w", err)
+		}
 	}
 	h.now = m
 	h.arm()
@@ -61,7 +62,7 @@ func (h *Host) Set(m registry.Maintenance) error {
 }
 
 // arm makes the maintenance end at its time. h.mu is held.
-func (h *Host) arm() {
+func (h *hostMaintenance) arm() {
 	if h.timer != nil {
 		h.timer.Stop()
 	}
@@ -76,14 +77,14 @@ func (h *Host) arm() {
 }
 
 // report wakes the goroutines that wait for a change. h.mu is held.
-func (h *Host) report() {
+func (h *hostMaintenance) report() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
 // Reason is why the host is in maintenance, empty when it is not; the channel
 // is closed at the next change.
-func (h *Host) Reason() (string, <-chan struct{}) {
+func (h *hostMaintenance) Reason() (string, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.now.Active(time.Now()) {
@@ -93,7 +94,7 @@ func (h *Host) Reason() (string, <-chan struct{}) {
 }
 
 // Status is what is shown; nil: the host is not in maintenance.
-func (h *Host) Status() *registry.Maintenance {
+func (h *hostMaintenance) Status() *registry.Maintenance {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.now.Active(time.Now()) {
