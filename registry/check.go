@@ -37,11 +37,11 @@ func NewCheck(c CheckConfig, run RunFunc) (Check, error) {
 	}
 	switch c.Kind {
 	case CheckHTTP:
-		return newHTTPCheck(c)
+		return newHTTPCheck(c), nil
 	case CheckTCP:
 		return tcpCheck{address: c.Address}, nil
 	case CheckGRPC:
-		return grpcCheck{c}, nil
+		return newGRPCCheck(c), nil
 	case CheckPrometheus:
 		return newPrometheusCheck(c), nil
 	case CheckExec:
@@ -223,58 +223,36 @@ var checkName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 // Validate returns everything that is wrong with the check.
 func (c CheckConfig) Validate() error {
 	var errs []error
-	if !checkName.MatchString(c.name()) {
-		errs = append(errs, fmt.Errorf("name %q: only letters, digits and ._:- are allowed, at most 64", c.name()))
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if c.Interval < 0 || c.Timeout < 0 || c.TTL < 0 || c.Rise < 0 || c.Fall < 0 {
-		errs = append(errs, errors.New("negative durations and counts have no meaning"))
-	}
+	refuse(!checkName.MatchString(c.name()), "name %q: only letters, digits and ._:- are allowed, at most 64", c.name())
+	refuse(c.Interval < 0 || c.Timeout < 0 || c.TTL < 0 || c.Rise < 0 || c.Fall < 0, "negative durations and counts have no meaning")
 	switch c.Kind {
 	case CheckHTTP, CheckPrometheus:
-		errs = append(errs, c.validateHTTP())
-		if c.Kind == CheckPrometheus && (c.Query == "" || c.Min == nil && c.Max == nil) {
-			errs = append(errs, errors.New("a query and a limit are needed"))
-		}
+		u, err := url.Parse(c.URL)
+		refuse(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https", "url %q is not an http or https URL", c.URL)
+		_, err = parseStatuses(c.Status)
+		refuse(err != nil, "%w", err)
+		_, err = regexp.Compile(c.Body)
+		refuse(err != nil, "body: %w", err)
+		refuse(c.Kind == CheckPrometheus && (c.Query == "" || c.Min == nil && c.Max == nil), "a query and a limit are needed")
 	case CheckTCP, CheckGRPC:
-		errs = append(errs, validateDialAddress(c.Address))
+		host, port, err := net.SplitHostPort(c.Address)
+		split := err == nil && host != ""
+		refuse(!split, "address %q is not host:port", c.Address)
+		_, err = parsePort(port)
+		refuse(split && err != nil, "address %q: %w", c.Address, err)
 	case CheckExec:
-		if len(c.Command) == 0 || c.Command[0] == "" {
-			errs = append(errs, errors.New("command is empty"))
-		}
+		refuse(len(c.Command) == 0 || c.Command[0] == "", "command is empty")
 	case CheckTTL:
-		if c.TTL <= 0 {
-			errs = append(errs, errors.New("ttl is missing"))
-		}
+		refuse(c.TTL <= 0, "ttl is missing")
 	default:
-		errs = append(errs, fmt.Errorf("kind %q is not one of http, tcp, grpc, exec, ttl, prometheus", c.Kind))
+		refuse(true, "kind %q is not one of http, tcp, grpc, exec, ttl, prometheus", c.Kind)
 	}
 	return errors.Join(errs...)
-}
-
-func (c CheckConfig) validateHTTP() error {
-	var errs []error
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		errs = append(errs, fmt.Errorf("url %q is not an http or https URL", c.URL))
-	}
-	if _, err := parseStatuses(c.Status); err != nil {
-		errs = append(errs, err)
-	}
-	if _, err := regexp.Compile(c.Body); err != nil {
-		errs = append(errs, fmt.Errorf("body: %w", err))
-	}
-	return errors.Join(errs...)
-}
-
-func validateDialAddress(address string) error {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" {
-		return fmt.Errorf("address %q is not host:port", address)
-	}
-	if _, err := parsePort(port); err != nil {
-		return fmt.Errorf("address %q: %w", address, err)
-	}
-	return nil
 }
 
 // statusRange is a range of HTTP statuses, both ends included.

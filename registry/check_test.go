@@ -250,10 +250,7 @@ func TestCheckConfig_Invalid(t *testing.T) {
 
 func startChecker(t *testing.T, c CheckConfig, run RunFunc) (*checker, func()) {
 	t.Helper()
-	k, err := newChecker("web", c, run, nil, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := newChecker("web", c, run, nil, func() {})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { k.run(ctx); close(done) }()

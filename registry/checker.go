@@ -46,36 +46,21 @@ type checker struct {
 	jitter  func() float64 // 0..1
 	changed func()         // called after each result, without mu
 
-	reports chan result // ttl
+	reports chan CheckStatus // ttl
 
 	mu     sync.Mutex // guards what follows
 	count  counter
 	status CheckStatus
 }
 
-type result struct {
-	ok      bool
-	warning bool
-	output  string
-	exit    int
-	took    time.Duration
-}
-
-func newChecker(service string, c CheckConfig, run RunFunc, metrics *Metrics, changed func()) (*checker, error) {
-	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("check %q: %w", c.name(), err)
-	}
+// newChecker returns the checker of a valid check.
+func newChecker(service string, c CheckConfig, run RunFunc, metrics *Metrics, changed func()) *checker {
 	c = c.withDefaults()
-	k := &checker{
-		cfg: c, service: service, metrics: metrics, jitter: rand.Float64, changed: changed, reports: make(chan result),
+	check, _ := NewCheck(c, run) // ttl has none
+	return &checker{
+		cfg: c, check: check, service: service, metrics: metrics, jitter: rand.Float64, changed: changed, reports: make(chan CheckStatus),
 		count: counter{rise: c.Rise, fall: c.Fall}, status: CheckStatus{Name: c.Name, Kind: c.Kind},
 	}
-	if c.Kind == CheckTTL {
-		return k, nil
-	}
-	var err error
-	k.check, err = NewCheck(c, run)
-	return k, err
 }
 
 func (k *checker) run(ctx context.Context) {
@@ -87,7 +72,7 @@ func (k *checker) run(ctx context.Context) {
 	// Spread the first runs of many services a little.
 	timer := time.NewTimer(time.Duration(k.jitter() * k.cfg.Jitter * float64(k.cfg.Interval)))
 	defer timer.Stop()
-	results := make(chan result, 1) // size 1: a run that ignores its context can still send and end
+	results := make(chan CheckStatus, 1) // size 1: a run that ignores its context can still send and end
 	running, started := false, time.Time{}
 	for {
 		select {
@@ -105,7 +90,7 @@ func (k *checker) run(ctx context.Context) {
 				// A run that ignores its timeout counts as failed once per
 				// interval. No second run starts beside it.
 				if time.Since(started) > k.cfg.Timeout+k.cfg.Interval {
-					k.add(result{output: "the previous run has not ended yet"})
+					k.add(CheckStatus{Output: "the previous run has not ended yet"})
 				}
 				continue
 			}
@@ -119,7 +104,7 @@ func (k *checker) run(ctx context.Context) {
 const runGrace = 2 * time.Second
 
 // awaitRun waits for a run to end, for runGrace at most.
-func awaitRun(results <-chan result) {
+func awaitRun(results <-chan CheckStatus) {
 	timer := time.NewTimer(runGrace)
 	defer timer.Stop()
 	select {
@@ -134,7 +119,7 @@ func (k *checker) next() time.Duration {
 	return max(time.Duration(float64(k.cfg.Interval)*(1+shift)), time.Millisecond)
 }
 
-func (k *checker) once(ctx context.Context) result {
+func (k *checker) once(ctx context.Context) CheckStatus {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -142,9 +127,9 @@ func (k *checker) once(ctx context.Context) result {
 	if err != nil {
 		output = err.Error() + "\n" + output
 	}
-	res := result{ok: err == nil, output: clip(output), took: time.Since(start)}
+	res := CheckStatus{OK: err == nil, Output: clip(output), Took: view.Seconds(time.Since(start))}
 	if e, failed := errors.AsType[*exitError](err); failed {
-		res.exit = e.code
+		res.Exit = e.code
 	}
 	return res
 }
@@ -160,7 +145,7 @@ func (k *checker) runTTL(ctx context.Context) {
 		case r := <-k.reports:
 			k.add(r)
 		case <-timer.C:
-			k.add(result{output: fmt.Sprintf("no report within %s", k.cfg.TTL)})
+			k.add(CheckStatus{Output: fmt.Sprintf("no report within %s", k.cfg.TTL)})
 		}
 		timer.Reset(k.cfg.TTL)
 	}
@@ -174,7 +159,7 @@ func (k *checker) report(ctx context.Context, state Report, output string) error
 		return fmt.Errorf("state %q is not one of pass, warn, fail", state)
 	}
 	select {
-	case k.reports <- result{ok: state != ReportFail, warning: state == ReportWarn, output: clip(output)}:
+	case k.reports <- CheckStatus{OK: state != ReportFail, Warning: state == ReportWarn, Output: clip(output)}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("report to check %q: %w", k.cfg.Name, errors.Join(ctx.Err(), errNotRunning))
@@ -183,19 +168,17 @@ func (k *checker) report(ctx context.Context, state Report, output string) error
 
 var errNotRunning = errors.New("checks do not run")
 
-// add counts a result.
-func (k *checker) add(r result) {
+// add counts a result, and completes it to the state of the check.
+func (k *checker) add(r CheckStatus) {
 	k.mu.Lock()
-	now := time.Now()
-	if k.count.add(r.ok) {
-		k.status.Since = now
+	r.Name, r.Kind, r.Since, r.Last, r.Results = k.cfg.Name, k.cfg.Kind, k.status.Since, time.Now(), k.status.Results+1
+	if k.count.add(r.OK) {
+		r.Since = r.Last
 	}
-	s := &k.status
-	s.State, s.Last, s.OK, s.Warning, s.Output, s.Exit, s.Took = k.count.verdict, now, r.ok, r.warning, r.output, r.exit, view.Seconds(r.took)
-	s.Results++
-	state := s.State
+	r.State = k.count.verdict
+	k.status = r
 	k.mu.Unlock()
-	k.metrics.check(k.service, k.cfg.Name, state)
+	k.metrics.check(k.service, k.cfg.Name, r.State)
 	k.changed()
 }
 

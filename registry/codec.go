@@ -73,6 +73,14 @@ func (r Registration) validate() error {
 	return nil
 }
 
+// encode is Encode for a registration that our own readers accept.
+func (r Registration) encode(format string) ([]byte, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	return Encode(format, r)
+}
+
 // Encode makes the data of a member's znode in the format. It is pure: the
 // same registration gives the same bytes.
 func Encode(format string, r Registration) ([]byte, error) {
@@ -162,15 +170,15 @@ var nerveEncoded = regexp.MustCompile(`^base64_\d+_([A-Za-z0-9_=-]+)_-?\d{9,10}$
 // optionsLabel is the label that has what a member wants at its line of HAProxy.
 const optionsLabel = "haproxy_server_options"
 
-func decodeNerve(name string, data []byte) (view.Member, error) {
+func decodeNerve(m *view.Member, name string, data []byte) error {
 	if match := nerveEncoded.FindStringSubmatch(name); match != nil && len(data) == 0 {
 		decoded, err := base64.URLEncoding.DecodeString(match[1])
 		if err != nil {
-			return view.Member{}, errors.New("name is not valid base64")
+			return errors.New("name is not valid base64")
 		}
 		data = decoded
 	}
-	return decodeObject(nerveFields)(name, data)
+	return decodeObject(nerveFields)(m, name, data)
 }
 
 func nerveFields(m *view.Member, _ string, o object) {
@@ -180,13 +188,9 @@ func nerveFields(m *view.Member, _ string, o object) {
 	m.Labels, m.LabelsLeftOut = o.labels("labels")
 	own := o
 	own.err = new(error) // What is no text is no option; the member stays.
-	if options := own.str(optionsLabel); options != "" && m.Labels[optionsLabel] == "" {
-		if m.Labels == nil {
-			m.Labels = map[string]string{}
-		}
-		m.Labels[optionsLabel] = options
+	if m.Labels[optionsLabel] == "" {
+		setLabel(m, optionsLabel, own.str(optionsLabel))
 	}
-	m.Status = view.StatusUp
 	available, reason := o.boolean("available", true), o.str("unavailable_reason")
 	if !available {
 		m.Status, m.Weight = view.StatusDown, 0
@@ -234,11 +238,11 @@ func encodeServerSet(r Registration) ([]byte, error) {
 
 var serverSetVector = regexp.MustCompile(`^vector_-?\d{9,10}$`)
 
-func decodeServerSet(name string, data []byte) (view.Member, error) {
+func decodeServerSet(m *view.Member, name string, data []byte) error {
 	if serverSetVector.MatchString(name) {
-		return view.Member{}, ErrIgnore
+		return ErrIgnore
 	}
-	return decodeObject(serverSetFields)(name, data)
+	return decodeObject(serverSetFields)(m, name, data)
 }
 
 func serverSetFields(m *view.Member, _ string, o object) {
@@ -254,7 +258,14 @@ func serverSetFields(m *view.Member, _ string, o object) {
 	if o.has("shard") {
 		setLabel(m, "shard", strconv.Itoa(o.integer("shard", 0)))
 	}
-	m.Status = readServerSetStatus(o.str("status"))
+	// Readers of server sets send requests only to ALIVE members. Writers must set the
+	// status, so a missing one means not alive.
+	m.Status = view.StatusDown
+	for status, word := range serverSetStatus {
+		if word == o.str("status") {
+			m.Status = status
+		}
+	}
 }
 
 func readEndpoint(o object, key, what string) (string, int) {
@@ -265,17 +276,6 @@ func readEndpoint(o object, key, what string) (string, int) {
 		o.fail("%s: %w", what, *e.err)
 	}
 	return host, port
-}
-
-// readServerSetStatus maps a status: readers of server sets send requests only to
-// ALIVE members. Writers must set the status, so a missing one means not alive.
-func readServerSetStatus(s string) string {
-	for status, word := range serverSetStatus {
-		if word == s {
-			return status
-		}
-	}
-	return view.StatusDown
 }
 
 // Apache Curator ServiceDiscovery. Znodes: <base>/<service>/<id> (ephemeral).
@@ -336,10 +336,6 @@ type uriPart struct {
 	Variable bool   `json:"variable"`
 }
 
-func (o CuratorOptions) class() string {
-	return cmp.Or(o.PayloadClass, map[string]string{PresetSpring: springClass, PresetDubbo3: dubboClass}[o.Preset])
-}
-
 func encodeCurator(r Registration) ([]byte, error) {
 	o := r.Curator
 	if o.Preset != "" && o.Preset != PresetSpring && o.Preset != PresetDubbo3 {
@@ -368,7 +364,7 @@ func encodeCurator(r Registration) ([]byte, error) {
 }
 
 func curatorPayloadOf(r Registration) *curatorPayload {
-	class := r.Curator.class()
+	class := cmp.Or(r.Curator.PayloadClass, map[string]string{PresetSpring: springClass, PresetDubbo3: dubboClass}[r.Curator.Preset])
 	if class == "" {
 		return nil
 	}
@@ -426,17 +422,10 @@ func decodeCurator(m *view.Member, _ string, o object) {
 	if m.Port <= 0 {
 		o.fail("port is missing")
 	}
-	m.Status = view.StatusUp
 	if !o.boolean("enabled", true) {
 		m.Status = view.StatusDown
 	}
-	curatorMetadata(m, o)
-}
-
-// curatorMetadata copies the metadata of a payload. It ignores a payload of any
-// other shape.
-func curatorMetadata(m *view.Member, o object) {
-	o.err = new(error)
+	o.err = new(error) // a payload of any other shape is ignored
 	meta, _ := o.object("payload").labels("metadata")
 	for k, v := range meta {
 		if k != springStatus {
@@ -447,14 +436,12 @@ func curatorMetadata(m *view.Member, o object) {
 	}
 }
 
-// curatorRegistered reads the registration time of a record, so that an update in
-// place keeps it; 0 if it is missing.
-func curatorRegistered(data []byte) int64 {
-	var c struct {
-		Registered int64 `json:"registrationTimeUTC"`
+// curatorRegistered reads the registration time of a record, so that an update in place
+// keeps it; a record without one is registered now.
+func curatorRegistered(data []byte) time.Time {
+	var ms int64
+	if parseObject(data).read("registrationTimeUTC", &ms, "a time"); ms > 0 {
+		return time.UnixMilli(ms)
 	}
-	if json.Unmarshal(data, &c) != nil {
-		return 0
-	}
-	return c.Registered
+	return time.Now()
 }

@@ -24,7 +24,8 @@ const (
 	FormatRegexpName = "regexp-name"
 )
 
-type decoder func(name string, data []byte) (view.Member, error)
+// decoder reads a child of a group into a member, whose weight is 1 and whose status is up.
+type decoder func(m *view.Member, name string, data []byte) error
 
 var decoders = map[string]decoder{
 	FormatAuto:         decodeAuto,
@@ -42,11 +43,10 @@ var decoders = map[string]decoder{
 // decodeObject returns the decoder of a format whose data is a JSON object. fields reads
 // them into a member.
 func decodeObject(fields func(m *view.Member, name string, o object)) decoder {
-	return func(name string, data []byte) (view.Member, error) {
-		m := view.Member{Weight: 1}
+	return func(m *view.Member, name string, data []byte) error {
 		o := parseObject(data)
-		fields(&m, name, o)
-		return m, *o.err
+		fields(m, name, o)
+		return *o.err
 	}
 }
 
@@ -80,12 +80,12 @@ func decodeWith(d decoder, name string, data []byte) (view.Member, error) {
 	if len(data) > maxData {
 		return view.Member{}, fmt.Errorf("data has %d bytes, more than %d", len(data), maxData)
 	}
-	m, err := d(name, data)
-	if err != nil {
-		return view.Member{}, err
+	m := view.Member{Znode: name, Weight: 1, Status: view.StatusUp}
+	err := d(&m, name, data)
+	if err == nil {
+		err = validate(&m)
 	}
-	m.Znode = name
-	if err := validate(&m); err != nil {
+	if err != nil {
 		return view.Member{}, err
 	}
 	return m, nil
@@ -95,40 +95,40 @@ func decodeWith(d decoder, name string, data []byte) (view.Member, error) {
 var kazooParty = regexp.MustCompile(`^[0-9a-f]{32}(?:__party__|-(.+))$`)
 
 // decodeAuto finds out the format of one child from its name and its data.
-func decodeAuto(name string, data []byte) (view.Member, error) {
+func decodeAuto(m *view.Member, name string, data []byte) error {
 	if strings.Contains(name, "%3A%2F%2F") || strings.Contains(name, "%3a%2f%2f") {
-		return decodeDubboURL(name, data)
+		return decodeDubboURL(m, name, data)
 	}
 	text := strings.TrimSpace(string(data))
 	if party := kazooParty.FindStringSubmatch(name); party != nil {
 		if party[1] != "" { // ShallowParty: the identifier is in the name
 			data = []byte(party[1])
 		}
-		return decodeText(name, data)
+		return decodeText(m, name, data)
 	}
 	if text == "" {
 		if nerveEncoded.MatchString(name) {
-			return decodeNerve(name, nil)
+			return decodeNerve(m, name, nil)
 		}
-		return decodeHostPortName(name, data)
+		return decodeHostPortName(m, name, data)
 	}
 	if text[0] == '{' {
-		return decodeAutoObject(name, data)
+		return decodeAutoObject(m, name, data)
 	}
 	// A single word may be anything: accept only a clear address, or what is the name,
 	// too, as Curator's GroupMember may have it.
-	if m, err := decodeText(name, data); err == nil && (m.Port != 0 || text == name || strings.Contains(m.Host, ".") || strings.Contains(m.Host, ":")) {
-		return m, nil
+	if err := decodeText(m, name, data); err == nil && (m.Port != 0 || text == name || strings.ContainsAny(m.Host, ".:")) {
+		return nil
 	}
 	// Programs that use only names put their own address or meaningless data into
 	// the znode.
-	if m, err := decodeHostPortName(name, data); err == nil && m.Port != 0 {
-		return m, nil
+	if err := decodeHostPortName(m, name, data); err == nil && m.Port != 0 {
+		return nil
 	}
-	return view.Member{}, errors.New("data is neither JSON nor host:port (format \"text\" also takes one word as a host)")
+	return errors.New("data is neither JSON nor host:port (format \"text\" also takes one word as a host)")
 }
 
-func decodeAutoObject(name string, data []byte) (view.Member, error) {
+func decodeAutoObject(m *view.Member, name string, data []byte) error {
 	decode := decodeObject(decodeJSON)
 	switch o := parseObject(data); {
 	case o.has("serviceEndpoint"), o.has("vector"):
@@ -142,7 +142,7 @@ func decodeAutoObject(name string, data []byte) (view.Member, error) {
 	case o.has("host") && o.has("port"):
 		decode = decodeNerve
 	}
-	return decode(name, data)
+	return decode(m, name, data)
 }
 
 // regexpDecoder decodes members from names only.
@@ -154,28 +154,26 @@ func regexpDecoder(expr string) (decoder, error) {
 	if re.SubexpIndex("host") < 0 {
 		return nil, fmt.Errorf("format %s: the expression has no group (?P<host>...)", FormatRegexpName)
 	}
-	return func(name string, _ []byte) (view.Member, error) {
+	return func(m *view.Member, name string, _ []byte) error {
 		match := re.FindStringSubmatch(name)
 		if match == nil {
-			return view.Member{}, errors.New("name does not match the expression")
+			return errors.New("name does not match the expression")
 		}
-		m := view.Member{Weight: 1}
 		for i, group := range re.SubexpNames() {
 			switch group {
 			case "host":
 				m.Host = match[i]
 			case "port":
-				port, err := parsePort(match[i])
-				if err != nil {
-					return view.Member{}, err
+				var err error
+				if m.Port, err = parsePort(match[i]); err != nil {
+					return err
 				}
-				m.Port = port
 			case "id":
 				m.ID = match[i]
 			case "name":
 				m.Name = match[i]
 			}
 		}
-		return m, nil
+		return nil
 	}, nil
 }

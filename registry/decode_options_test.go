@@ -1,6 +1,10 @@
 package registry
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/zkagent/zkagent/view"
+)
 
 // What a member of Nerve wants at its line of HAProxy is a label; one that is no text
 // never takes the member away.
@@ -10,7 +14,8 @@ func TestDecodeNerve_Options(t *testing.T) {
 		`{"host":"h","port":1,"name":"n","haproxy_server_options":"weight 9"}`:                  "weight 9",
 		`{"host":"h","port":1,"name":"n","haproxy_server_options":9}`:                           "",
 	} {
-		m, err := decodeNerve("n_0000000001", []byte(data))
+		var m view.Member
+		err := decodeNerve(&m, "n_0000000001", []byte(data))
 		if err != nil || m.Host != "h" || m.Labels[optionsLabel] != want {
 			t.Errorf("%s: got %+v, %v", data, m, err)
 		}

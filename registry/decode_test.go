@@ -193,7 +193,7 @@ func TestParseHost(t *testing.T) {
 	}
 	for b := range 256 {
 		c := string([]byte{'a', byte(b), 'b'})
-		allowed := isAlnum(byte(b)) || b == '-' || b == '.'
+		allowed := strings.IndexByte(hostChars+".", byte(b)) >= 0
 		if _, err := ParseHost(c); (err == nil) != allowed {
 			t.Errorf("host with byte %#x: %v", b, err)
 		}

@@ -80,34 +80,29 @@ func (f *Fields) decoder() (decoder, error) {
 	if f.Match != "" && match.NumSubexp() == 0 {
 		return nil, errors.New("match: the expression has no group")
 	}
-	return func(name string, data []byte) (view.Member, error) {
+	return func(m *view.Member, name string, data []byte) error {
 		if !only.MatchString(name) {
-			return view.Member{}, ErrIgnore
+			return ErrIgnore
 		}
 		r := reading{name: name, data: data}
-		m := view.Member{Weight: 1, Status: view.StatusUp, ID: r.text(f.ID)}
+		m.ID = r.text(f.ID)
 		address := r.text(f.Address)
 		if f.Match != "" {
 			groups := match.FindStringSubmatch(address)
 			if r.err == nil && groups == nil {
-				return m, errors.New("the address does not match the expression")
+				return errors.New("the address does not match the expression")
 			}
 			address = strings.Join(groups[min(1, len(groups)):], ":")
 		}
 		port, weight, status := r.text(f.Port), r.text(f.Weight), r.text(f.Status)
 		for label, place := range f.Labels {
-			if value := r.text(place); value != "" {
-				if m.Labels == nil {
-					m.Labels = map[string]string{}
-				}
-				m.Labels[label] = value
-			}
+			setLabel(m, label, r.text(place))
 		}
 		switch {
 		case r.err != nil:
-			return m, r.err
+			return r.err
 		case address == "":
-			return m, errors.New("the address is missing")
+			return errors.New("the address is missing")
 		}
 		var err error
 		if m.Host, m.Port, err = splitText(address); err == nil && port != "" {
@@ -117,7 +112,7 @@ func (f *Fields) decoder() (decoder, error) {
 			m.Weight, err = strconv.Atoi(weight)
 		}
 		m.Status = f.status(status)
-		return m, err
+		return err
 	}, nil
 }
 
@@ -154,7 +149,7 @@ func (r *reading) text(place string) string {
 		return strings.TrimRight(string(r.data), "\r\n")
 	case strings.HasPrefix(place, "#"):
 		var value string
-		value, r.err = messageText(r.data, place[1:])
+		value, r.err = messageText(withoutHBaseHead(r.data), place[1:])
 		return value
 	case !isPath:
 		return ""
@@ -177,11 +172,26 @@ var fieldNumbers = regexp.MustCompile(`^#[1-9][0-9]{0,8}(\.[1-9][0-9]{0,8}){0,7}
 
 // messageText returns the text or the integer at the numbers of a protobuf message; ""
 // when it has no such field.
-func messageText(data []byte, numbers string) (string, error) {
-	value, kind := withoutHBaseHead(data), protowire.BytesType
+func messageText(message []byte, numbers string) (string, error) {
+	switch value, kind, err := messageField(message, numbers); {
+	case err != nil:
+		return "", err
+	case kind == protowire.BytesType:
+		return string(value), nil
+	case kind == protowire.VarintType:
+		n, _ := protowire.ConsumeVarint(value)
+		return strconv.FormatInt(int64(n), 10), nil //nolint:gosec // negative numbers are written as large ones
+	}
+	return "", fmt.Errorf("the protobuf field #%s is not a text or an integer", numbers)
+}
+
+// messageField returns the field at the numbers of a protobuf message and its kind; nil
+// when it has no such field.
+func messageField(value []byte, numbers string) ([]byte, protowire.Type, error) {
+	kind := protowire.BytesType
 	for number := range strings.SplitSeq(numbers, ".") {
 		if kind != protowire.BytesType {
-			return "", fmt.Errorf("the protobuf field before %s is not a message", number)
+			return nil, 0, fmt.Errorf("the protobuf field before %s is not a message", number)
 		}
 		message := value
 		value = nil
@@ -189,7 +199,7 @@ func messageText(data []byte, numbers string) (string, error) {
 			n, k, tag := protowire.ConsumeTag(message)
 			size := protowire.ConsumeFieldValue(n, k, message[max(tag, 0):])
 			if tag < 0 || size < 0 {
-				return "", errors.New("data is not a protobuf message")
+				return nil, 0, errors.New("data is not a protobuf message")
 			}
 			if strconv.Itoa(int(n)) == number {
 				value, kind = message[tag:tag+size], k
@@ -197,21 +207,13 @@ func messageText(data []byte, numbers string) (string, error) {
 			message = message[tag+size:]
 		}
 		if value == nil {
-			return "", nil
+			return nil, protowire.BytesType, nil
 		}
 		if kind == protowire.BytesType {
 			value, _ = protowire.ConsumeBytes(value)
 		}
 	}
-	switch kind {
-	case protowire.BytesType:
-		return string(value), nil
-	case protowire.VarintType:
-		n, _ := protowire.ConsumeVarint(value)
-		return strconv.FormatInt(int64(n), 10), nil //nolint:gosec // negative numbers are written as large ones
-	default:
-		return "", fmt.Errorf("the protobuf field #%s is not a text or an integer", numbers)
-	}
+	return value, kind, nil
 }
 
 // withoutHBaseHead returns data without what HBase writes before a message: 0xFF, a
@@ -285,13 +287,6 @@ func (o object) str(key string) string {
 func (o object) boolean(key string, def bool) bool {
 	o.read(key, &def, "a boolean")
 	return def
-}
-
-// list returns an array of strings; nil when absent.
-func (o object) list(key string) []string {
-	var l []string
-	o.read(key, &l, "a list of strings")
-	return l
 }
 
 // object returns an object field; one without fields when absent.

@@ -17,9 +17,11 @@ import (
 // decodeKafka reads /brokers/ids/<id> of Kafka up to 3.9 (record versions 1
 // to 5). A broker without a PLAINTEXT listener has host null and port -1.
 func decodeKafka(m *view.Member, name string, o object) {
-	m.ID, m.Name, m.Status = name, name, view.StatusUp
+	m.ID, m.Name = name, name
 	m.Host, m.Port = o.str("host"), o.integer("port", 0)
-	for i, e := range o.list("endpoints") {
+	var endpoints []string
+	o.read("endpoints", &endpoints, "a list of strings")
+	for i, e := range endpoints {
 		listener, address, _ := strings.Cut(e, "://")
 		host, port, err := splitHostPort(address)
 		if err != nil {
@@ -60,69 +62,65 @@ func decodePatroni(m *view.Member, name string, o object) {
 
 // decodeDubboURL reads a provider of Dubbo 2.7 and of Dubbo 3 at the level of
 // interfaces: the name of the znode is a whole URL, escaped.
-func decodeDubboURL(name string, _ []byte) (view.Member, error) {
-	m := view.Member{Weight: 1, Status: view.StatusUp}
+func decodeDubboURL(m *view.Member, name string, _ []byte) error {
 	text, err := url.QueryUnescape(name)
 	if err != nil {
-		return m, errors.New("name is not an escaped URL")
+		return errors.New("name is not an escaped URL")
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Host == "" {
-		return m, errors.New("name is not an escaped URL")
+		return errors.New("name is not an escaped URL")
 	}
 	m.Host = u.Hostname()
 	if m.Port, err = parsePort(u.Port()); err != nil {
-		return m, err
+		return err
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return m, errors.New("parameters of the URL are not valid")
+		return errors.New("parameters of the URL are not valid")
 	}
 	if w := query.Get("weight"); w != "" {
 		if m.Weight, err = strconv.Atoi(w); err != nil {
-			return m, errors.New("weight is not an integer")
+			return errors.New("weight is not an integer")
 		}
 	}
 	if query.Get("disabled") == "true" || query.Get("enabled") == "false" {
 		m.Status = view.StatusDown
 	}
-	setLabel(&m, "protocol", u.Scheme)
-	setLabel(&m, "path", strings.TrimPrefix(u.Path, "/"))
+	setLabel(m, "protocol", u.Scheme)
+	setLabel(m, "path", strings.TrimPrefix(u.Path, "/"))
 	for _, k := range slices.Sorted(maps.Keys(query)) {
 		if _, taken := m.Labels[k]; !taken {
-			setLabel(&m, k, query.Get(k))
+			setLabel(m, k, query.Get(k))
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // decodeHostPortName reads members that are names alone: host:port,
 // host:port_context (Solr live nodes), host,port,startcode (HBase region
 // servers), or a host.
-func decodeHostPortName(name string, _ []byte) (view.Member, error) {
-	m := view.Member{Weight: 1, Status: view.StatusUp}
+func decodeHostPortName(m *view.Member, name string, _ []byte) error {
+	var err error
 	if host, rest, ok := strings.Cut(name, ","); ok {
 		port, _, _ := strings.Cut(rest, ",")
-		n, err := parsePort(port)
-		m.Host, m.Port = host, n
+		m.Host = host
+		m.Port, err = parsePort(port)
 		m.Name = asName(m.Address())
-		return m, err
+		return err
 	}
 	address := name
 	if i := strings.LastIndexByte(name, ':'); i >= 0 {
 		if port, context, ok := strings.Cut(name[i:], "_"); ok {
 			address = name[:i] + port
 			if c, err := url.QueryUnescape(context); err == nil {
-				setLabel(&m, "context", c)
+				setLabel(m, "context", c)
 			}
 		}
 	}
-	var err error
-	if m.Host, m.Port, err = splitHostMaybePort(address); err != nil {
-		return m, err
-	}
+	m.Host, m.Port, err = splitHostMaybePort(address)
 	m.Name = asName(m.Address())
-	return m, nil
+	return err
 }
 
 // decodeJSON reads any JSON object that has an address under one of the usual
@@ -170,11 +168,10 @@ func readStatus(s string) string {
 
 // decodeText reads host, host:port or a URL; the name of the znode names the
 // member.
-func decodeText(_ string, data []byte) (view.Member, error) {
-	m := view.Member{Weight: 1, Status: view.StatusUp}
+func decodeText(m *view.Member, _ string, data []byte) error {
 	var err error
 	m.Host, m.Port, err = splitText(strings.TrimRight(string(data), "\r\n"))
-	return m, err
+	return err
 }
 
 // splitText splits host, host:port or scheme://host:port/path.

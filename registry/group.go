@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -112,8 +113,9 @@ type Group struct {
 	set      members       // result of the last step
 	values   []view.Member // the members themselves
 
-	mu     sync.Mutex // guards what follows
-	accept bool       // the operator accepts the loss
+	accept atomic.Bool // the operator accepts the loss
+
+	mu     sync.Mutex // guards status
 	status GroupStatus
 }
 
@@ -132,7 +134,7 @@ func NewGroup(cfg GroupConfig) *Group {
 			g.rule.resume(before)
 		}
 	}
-	g.prober.found = g.wakeRun
+	g.prober.found, g.prober.dial = g.wakeRun, new(net.Dialer).DialContext
 	g.dec, g.fault = decoderOf(cfg.Format)
 	if g.fault == nil {
 		g.fault = cfg.Validate()
@@ -145,9 +147,7 @@ func logger(l *slog.Logger) *slog.Logger { return cmp.Or(l, slog.New(slog.Discar
 
 // Accept makes the guard accept the current members.
 func (g *Group) Accept() {
-	g.mu.Lock()
-	g.accept = true
-	g.mu.Unlock()
+	g.accept.Store(true)
 	g.wakeRun()
 }
 
@@ -232,7 +232,7 @@ func (g *Group) problem(err error) {
 func (g *Group) step(ctx context.Context, now time.Time, r *roster) (time.Time, bool) {
 	actual, rejected := r.members()
 	held := !g.rule.since.IsZero()
-	if g.takeAccept() && held {
+	if g.accept.Swap(false) && held {
 		g.rule.accept()
 	}
 	if lost := g.prober.confirmed(g.rule.lost(g.rule.base, actual)); len(lost) > 0 {
@@ -255,14 +255,6 @@ func (g *Group) step(ctx context.Context, now time.Time, r *roster) (time.Time, 
 		g.sent = u
 	}
 	return next, different
-}
-
-func (g *Group) takeAccept() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	was := g.accept
-	g.accept = false
-	return was
 }
 
 func (g *Group) notify(u *view.Group, wasHolding bool) {

@@ -175,7 +175,10 @@ func (f *groupsRun) take(ctx context.Context, snap *mirror.Snapshot, changed []s
 		}
 		// A group whose znode is gone stays while it has members (held).
 		if !f.listed[name] && r.missing && (group.sent == nil || len(group.sent.Members) == 0) {
-			f.forget(name)
+			delete(f.rosters, name)
+			delete(f.next, name)
+			f.changed = true
+			f.g.forget(name)
 			continue
 		}
 		next = earliest(next, f.next[name])
@@ -215,13 +218,6 @@ func (f *groupsRun) list(children []string) {
 	slices.Sort(refused)
 	f.changed = f.changed || !slices.Equal(refused, f.refused)
 	f.refused = refused
-}
-
-func (f *groupsRun) forget(name string) {
-	f.changed = true
-	f.g.forget(name)
-	delete(f.rosters, name)
-	delete(f.next, name)
 }
 
 // set returns the set if it differs from the last one, else nil.

@@ -66,7 +66,10 @@ func validate(m *view.Member) error {
 	left.names(m)
 	left.ports(m.Ports)
 	left.labels(m.Labels)
-	m.LabelsLeftOut = left.text()
+	m.LabelsLeftOut = view.RawText(left.first)
+	if left.more > 0 {
+		m.LabelsLeftOut = view.RawText(fmt.Sprintf("%s; and %d more", left.first, left.more))
+	}
 	m.SetLabels(m.Labels)
 	return nil
 }
@@ -84,13 +87,6 @@ func (l *leftOut) add(format string, args ...any) {
 		return
 	}
 	l.first = fmt.Sprintf(format, args...)
-}
-
-func (l *leftOut) text() view.RawText {
-	if l.more > 0 {
-		return view.RawText(fmt.Sprintf("%s; and %d more", l.first, l.more))
-	}
-	return view.RawText(l.first)
 }
 
 // names replaces the names that are none: by the name of the znode, else the address.
@@ -343,7 +339,14 @@ func ParseHost(s string) (string, error) {
 		}
 	}
 	if addr, err := netip.ParseAddr(bare); err == nil {
-		return checkAddr(addr)
+		if addr.Zone() != "" {
+			return "", fmt.Errorf("address %q has a zone", addr)
+		}
+		addr = addr.Unmap()
+		if addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+			return "", fmt.Errorf("address %s is not the address of a host", addr)
+		}
+		return addr.String(), nil
 	}
 	if strings.Contains(bare, ":") {
 		return "", fmt.Errorf("host %q is not an IP address", s)
@@ -355,58 +358,31 @@ func ParseHost(s string) (string, error) {
 	return name, nil
 }
 
-func checkAddr(addr netip.Addr) (string, error) {
-	if addr.Zone() != "" {
-		return "", fmt.Errorf("address %q has a zone", addr)
-	}
-	addr = addr.Unmap()
-	if addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-		return "", fmt.Errorf("address %s is not the address of a host", addr)
-	}
-	return addr.String(), nil
-}
-
 func checkName1123(name string) error {
 	if name == "" || len(name) > 253 {
 		return errors.New("not a name of 1 to 253 bytes")
 	}
 	last := ""
 	for label := range strings.SplitSeq(name, ".") {
-		if err := checkLabel1123(label); err != nil {
-			return err
+		odd := strings.TrimLeft(label, hostChars)
+		switch {
+		case label == "" || len(label) > 63:
+			return errors.New("a label is not 1 to 63 bytes long")
+		case odd != "":
+			return fmt.Errorf("byte %#x is not allowed in a name", odd[0])
+		case label[0] == '-' || label[len(label)-1] == '-':
+			return errors.New("a label begins or ends with a hyphen")
 		}
 		last = label
 	}
-	if isNumber(last) {
+	if inetNumber.MatchString(last) {
 		return errors.New("a name that is a number would be taken for an address")
 	}
 	return nil
 }
 
-func checkLabel1123(label string) error {
-	if label == "" || len(label) > 63 {
-		return errors.New("a label is not 1 to 63 bytes long")
-	}
-	for i := range len(label) {
-		if c := label[i]; !isAlnum(c) && c != '-' {
-			return fmt.Errorf("byte %#x is not allowed in a name", c)
-		}
-	}
-	if label[0] == '-' || label[len(label)-1] == '-' {
-		return errors.New("a label begins or ends with a hyphen")
-	}
-	return nil
-}
+// hostChars are the characters of a label in a host name (RFC 1123).
+const hostChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
-func isAlnum(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-// isNumber reports whether inet_aton would read the label as a number.
-func isNumber(label string) bool {
-	digits := "0123456789"
-	if len(label) > 1 && label[0] == '0' && (label[1] == 'x' || label[1] == 'X') {
-		label, digits = label[2:], "0123456789abcdefABCDEF"
-	}
-	return strings.Trim(label, digits) == ""
-}
+// inetNumber matches a label that inet_aton would read as a number.
+var inetNumber = regexp.MustCompile(`^([0-9]+|0[xX][0-9a-fA-F]*)$`)

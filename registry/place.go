@@ -207,21 +207,10 @@ func (r *Registrar) summarize() {
 // adopt takes over a znode that was found, and the state that only its data
 // contains.
 func (p *place) adopt(data []byte) {
-	born := time.Now()
-	if ms := curatorRegistered(data); ms > 0 {
-		born = time.UnixMilli(ms)
-	}
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
-	p.born, p.everUp = born, true
+	p.born, p.everUp = curatorRegistered(data), true
 	p.r.risen = time.Time{} // it was up before, so it is warm
-}
-
-// bornAt sets the registration time of a znode that is about to be made.
-func (p *place) bornAt(now time.Time) {
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	p.born = now
 }
 
 func (p *place) known() string {
@@ -279,8 +268,11 @@ func newMembership(p *place, s *session.Session) (*membership, error) {
 func (m *membership) node(first time.Duration) *recipe.Node {
 	c := &m.r.cfg
 	name, sequential := c.nodeName(m.id)
+	m.r.mu.Lock()
+	former := slices.Collect(maps.Keys(m.r.former))
+	m.r.mu.Unlock()
 	cfg := recipe.NodeConfig{
-		Path: session.JoinPath(m.group, name), Keep: true, ACL: c.ACL, Former: m.r.formerSessions(),
+		Path: session.JoinPath(m.group, name), Keep: true, ACL: c.ACL, Former: former,
 		Logger: m.r.log.With("service", c.Name),
 		Control: &recipe.NodeControl{
 			Want: m.wanted, Changed: m.changed, Wake: m.wake,
@@ -292,7 +284,10 @@ func (m *membership) node(first time.Duration) *recipe.Node {
 	}
 	if c.format() == FormatServerSet {
 		// Znode names of server sets do not identify the owner; the address does.
-		cfg.Sequence.Mine = m.hasAddress
+		cfg.Sequence.Mine = func(p string, data []byte) bool {
+			member, err := Decode(FormatServerSet, path.Base(p), data)
+			return err == nil && member.Host == m.host && member.Port == c.Port
+		}
 	}
 	return recipe.NewNode(cfg)
 }
@@ -306,11 +301,6 @@ func (c ServiceConfig) nodeName(id string) (string, bool) {
 		return id + "_", true
 	}
 	return id, false
-}
-
-func (m *membership) hasAddress(p string, data []byte) bool {
-	member, err := Decode(FormatServerSet, path.Base(p), data)
-	return err == nil && member.Host == m.host && member.Port == m.r.cfg.Port
 }
 
 // identify determines the address of the member, once per session.
@@ -351,7 +341,9 @@ func (m *membership) wanted(state recipe.NodeState) (recipe.NodeWant, error) {
 		return wanted, err
 	}
 	if !state.Owned {
-		m.bornAt(time.Now())
+		m.r.mu.Lock()
+		m.born = time.Now() // the znode is about to be made
+		m.r.mu.Unlock()
 	} else if w.state == StateKept {
 		wanted.Data = state.Data // until the checks decide: the settings may be new
 		return wanted, nil
@@ -380,14 +372,6 @@ func (m *membership) changed(state recipe.NodeState) {
 		state.Blocked = fmt.Errorf("%w of another process: waiting until it is gone", state.Blocked)
 	}
 	m.publish(m, state)
-}
-
-// formerSessions returns the ids of our own sessions, those of this process and of
-// the previous one.
-func (r *Registrar) formerSessions() []int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.former))
 }
 
 // splayOf spreads members over the splay by their names. A member always waits the

@@ -35,8 +35,8 @@ const (
 // group answers; otherwise this host itself may be cut off. All methods but end may
 // be called from any goroutine.
 type prober struct {
-	dial  func(ctx context.Context, network, address string) (net.Conn, error) // nil: the net package's
-	found func()                                                               // called when more members are lost
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	found func() // called when more members are lost
 
 	mu      sync.Mutex // guards what follows
 	targets members
@@ -67,10 +67,9 @@ func (p *prober) watch(ctx context.Context, used members) {
 		maps.DeleteFunc(p.lost, func(k memberKey, _ bool) bool { return !held[k] })
 	}
 	switch {
-	case len(held) == 0 && p.cancel != nil:
-		p.cancel()
-		p.cancel, p.lost = nil, nil
-	case len(held) > 0 && p.cancel == nil:
+	case len(held) == 0:
+		p.stop()
+	case p.cancel == nil:
 		ctx, p.cancel = context.WithCancel(ctx)
 		p.wg.Go(func() { p.run(ctx) })
 	}
@@ -92,13 +91,18 @@ func (p *prober) confirmed(list members) members {
 	return slices.DeleteFunc(slices.Clone(list), func(m *view.Member) bool { return !p.lost[keyOf(m)] })
 }
 
-// end stops the prober and waits for it. It can be used again.
-func (p *prober) end() {
-	p.mu.Lock()
+// stop ends the probing. p.mu is held.
+func (p *prober) stop() {
 	if p.cancel != nil {
 		p.cancel()
 		p.cancel, p.lost = nil, nil
 	}
+}
+
+// end stops the prober and waits for it. It can be used again.
+func (p *prober) end() {
+	p.mu.Lock()
+	p.stop()
 	p.mu.Unlock()
 	p.wg.Wait()
 }
@@ -171,11 +175,7 @@ func (p *prober) tryAll(ctx context.Context, list members) []int {
 func (p *prober) try(ctx context.Context, m *view.Member) int {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	dial := p.dial
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	conn, err := dial(ctx, "tcp", m.Address())
+	conn, err := p.dial(ctx, "tcp", m.Address())
 	switch {
 	case err == nil:
 		_ = conn.Close()

@@ -150,7 +150,7 @@ func TestProbe_RealConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &prober{}
+	p := &prober{dial: new(net.Dialer).DialContext}
 	up := setOf(l.Addr().(*net.TCPAddr).Port)
 	up[0].Host = "127.0.0.1"
 	if got := p.try(t.Context(), up[0]); got != probeAnswered {

@@ -185,7 +185,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	for range transportAttempts {
 		m, err := t.Provider.pick(tried)
 		if err != nil {
-			closeBody(req)
+			if req.Body != nil {
+				_ = req.Body.Close() // as a RoundTripper has to
+			}
 			return nil, errors.Join(last, fmt.Errorf("%s: %w", req.URL.Host, err))
 		}
 		if tried[keyOf(&m)] {
@@ -240,11 +242,4 @@ func mayRepeat(req *http.Request, err error) bool {
 		return !errors.Is(err, context.Canceled)
 	}
 	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
-}
-
-// closeBody closes a body that is not sent, as a RoundTripper has to.
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
 }

@@ -269,7 +269,7 @@ func TestInterop_Curator(t *testing.T) {
 	}
 	same := func(data []byte) string {
 		text := strings.NewReplacer("theirs", "ours", `"port":2`, `"port":1`).Replace(string(data))
-		at := fmt.Sprint(curatorRegistered(data))
+		at := fmt.Sprint(curatorRegistered(data).UnixMilli())
 		return strings.Replace(text, at, "AT", 1)
 	}
 	if same(ours) != same(theirs) {

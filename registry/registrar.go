@@ -3,13 +3,13 @@ package registry
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,12 +88,9 @@ func NewRegistrar(cfg ServiceConfig) *Registrar {
 		r.places = append(r.places, &place{r: r, group: group, wake: make(chan struct{}, 1), state: StateUnknown})
 	}
 	for _, c := range cfg.Checks {
-		k, err := newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.wakeRun(); r.changed() })
-		if err != nil {
-			r.fault = errors.Join(r.fault, err)
-			continue
+		if c.Validate() == nil { // otherwise it is the fault
+			r.checkers = append(r.checkers, newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.wakeRun(); r.changed() }))
 		}
-		r.checkers = append(r.checkers, k)
 	}
 	return r
 }
@@ -368,8 +365,7 @@ func (r *Registrar) Status() ServiceStatus {
 	s.Registered = s.Registered && r.session.Context().Err() == nil
 	s.Checks = checks
 	if r.maint.Active(time.Now()) {
-		m := r.maint
-		s.Maintenance = &m
+		s.Maintenance = new(r.maint)
 	}
 	if r.fault != nil {
 		s.Error = r.fault.Error()
@@ -398,5 +394,11 @@ func (r *Registrar) memberID() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("member id: %w", err)
 	}
-	return defaultID(host, r.cfg.Name), nil
+	id := strings.Map(func(c rune) rune {
+		if c < 128 && memberID.MatchString(string(c)) {
+			return c
+		}
+		return '-'
+	}, host+"-"+r.cfg.Name)
+	return id[:min(len(id), 128)], nil
 }

@@ -135,7 +135,7 @@ func (r *roster) takeErrors(errs map[string]error) {
 	was := r.unreadable
 	r.unreadable, r.changed = map[string]string{}, true
 	for name, err := range errs {
-		_, ignored := r.dec(name, nil)
+		ignored := r.dec(new(view.Member), name, nil)
 		if name != "" && !errors.Is(ignored, ErrIgnore) {
 			r.unreadable[name] = clip("not readable: " + err.Error())
 			r.warn(name, r.unreadable[name], was[name])

@@ -9,7 +9,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -94,58 +93,37 @@ var memberID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 // Validate returns everything that is wrong with the configuration.
 func (c ServiceConfig) Validate() error {
 	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if len(c.Groups) == 0 {
-		bad("no group")
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
+	refuse(len(c.Groups) == 0, "no group")
 	for i, group := range c.Groups {
-		if err := session.ValidatePath(group); err != nil || group == "/" || slices.Contains(c.Groups[:i], group) {
-			bad("group %q is not the path of a group, or it is there twice", group)
-		}
+		err := session.ValidatePath(group)
+		refuse(err != nil || group == "/" || slices.Contains(c.Groups[:i], group), "group %q is not the path of a group, or it is there twice", group)
 	}
-	if c.Address != "" {
-		if _, err := ParseHost(c.Address); err != nil {
-			bad("address: %w", err)
-		}
-	}
-	if c.Port < 1 || c.Port > 65535 {
-		bad("port %d is not within 1 to 65535", c.Port)
-	}
-	if c.MemberID != "" && !memberID.MatchString(c.MemberID) {
-		bad("member id %q: only letters, digits and ._:- are allowed, at most 128", c.MemberID)
-	}
-	if !slices.Contains([]string{"", FormatNerve, FormatServerSet, FormatCurator, FormatTemplate}, c.Format) {
-		bad("format %q is not one of nerve, serverset, curator, template", c.Format)
-	}
-	if !slices.Contains([]string{"", OnCriticalRemove, OnCriticalStatus}, c.OnCritical) {
-		bad("on_critical %q is not one of remove, status", c.OnCritical)
-	}
-	if err := c.probe(); err != nil && len(errs) == 0 {
-		errs = append(errs, err)
+	_, err := ParseHost(c.Address)
+	refuse(c.Address != "" && err != nil, "address: %w", err)
+	refuse(c.Port < 1 || c.Port > 65535, "port %d is not within 1 to 65535", c.Port)
+	refuse(c.MemberID != "" && !memberID.MatchString(c.MemberID),
+		"member id %q: only letters, digits and ._:- are allowed, at most 128", c.MemberID)
+	refuse(!slices.Contains([]string{"", FormatNerve, FormatServerSet, FormatCurator, FormatTemplate}, c.Format),
+		"format %q is not one of nerve, serverset, curator, template", c.Format)
+	refuse(!slices.Contains([]string{"", OnCriticalRemove, OnCriticalStatus}, c.OnCritical),
+		"on_critical %q is not one of remove, status", c.OnCritical)
+	if len(errs) == 0 { // a sample shows the values that the format rejects
+		_, err = c.registration(c.Groups[0], "192.0.2.1", "probe").encode(c.format())
+		refuse(err != nil, "%w", err)
 	}
 	names := map[string]bool{}
-	for i := range c.Checks {
-		name := c.Checks[i].name()
-		if err := c.Checks[i].Validate(); err != nil {
-			bad("check %q: %w", name, err)
-		}
-		if names[name] {
-			bad("check %q is there twice: give them names", name)
-		}
-		names[name] = true
+	for _, check := range c.Checks {
+		err := check.Validate()
+		refuse(err != nil, "check %q: %w", check.name(), err)
+		refuse(names[check.name()], "check %q is there twice: give them names", check.name())
+		names[check.name()] = true
 	}
 	return errors.Join(errs...)
-}
-
-// probe encodes a sample registration, so that loading the settings finds values
-// that the format rejects.
-func (c ServiceConfig) probe() error {
-	r := c.registration(c.Groups[0], "192.0.2.1", "probe")
-	if err := r.validate(); err != nil {
-		return err
-	}
-	_, err := Encode(c.format(), r)
-	return err
 }
 
 func (c ServiceConfig) format() string { return cmp.Or(c.Format, FormatNerve) }
@@ -156,14 +134,4 @@ func (c ServiceConfig) registration(group, host, id string) Registration {
 		Service: path.Base(group), ID: id, Host: host, Port: c.Port, Ports: c.Ports, Weight: c.Weight, Labels: c.Labels,
 		HAProxyServerOptions: c.HAProxyServerOptions, Shard: c.Shard, Curator: c.Curator, Template: c.Template,
 	}
-}
-
-func defaultID(host, service string) string {
-	id := strings.Map(func(r rune) rune {
-		if r < 128 && memberID.MatchString(string(r)) {
-			return r
-		}
-		return '-'
-	}, host+"-"+service)
-	return id[:min(len(id), 128)]
 }

@@ -38,7 +38,7 @@ func (p *place) want(now, keep time.Time) want {
 		return p.wantMaintenance(now)
 	case health == Passing:
 		return r.wantUp(now)
-	case health == Unknown && !keep.IsZero() && (now.Before(keep) || allGood(checks)):
+	case health == Unknown && !keep.IsZero() && (now.Before(keep) || !slices.ContainsFunc(checks, func(c CheckStatus) bool { return !c.OK })):
 		// At the end of keep the latest results decide.
 		w := want{present: true, weight: r.cfg.Weight, state: StateKept}
 		if now.Before(keep) {
@@ -116,10 +116,7 @@ func (p *place) data(w want, host, id string) ([]byte, error) {
 	r.mu.Lock()
 	reg.Registered = p.born
 	r.mu.Unlock()
-	if err := reg.validate(); err != nil {
-		return nil, err
-	}
-	return Encode(r.cfg.format(), reg)
+	return reg.encode(r.cfg.format())
 }
 
 // healthOf combines the verdicts of all checks: passing if all are passing,
@@ -136,10 +133,6 @@ func healthOf(checks []CheckStatus) Verdict {
 		}
 	}
 	return v
-}
-
-func allGood(checks []CheckStatus) bool {
-	return !slices.ContainsFunc(checks, func(c CheckStatus) bool { return !c.OK })
 }
 
 // keepFor returns how long an adopted member is kept while its checks have no
