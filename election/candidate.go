@@ -1,10 +1,12 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,10 +73,7 @@ type keptTurn struct {
 
 // New returns a candidate. It does no I/O.
 func New(cfg Config) *Candidate {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	cfg.Logger = cfg.Logger.With("election", cfg.Name)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("election", cfg.Name)
 	if cfg.Metrics == nil {
 		cfg.Metrics = noMetrics{}
 	}
@@ -92,21 +91,30 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 	}
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	states := make(chan state)
+	learned := make(chan func(*outlook))
 	var wg sync.WaitGroup
 	var failed error
 	wg.Go(func() {
-		failed = c.campaign(run, s, participants, func(l view.Leader) { states <- state{mine: &l} })
+		failed = c.campaign(run, s, participants, func(l view.Leader) { learned <- func(o *outlook) { o.mine = l } })
 		cancel(errors.New("campaign ended"))
 	})
 	if c.cfg.Observe {
-		wg.Go(func() { c.observe(run, s, participants, func(l view.Leader) { states <- state{seen: &l} }) })
+		wg.Go(func() {
+			err := participants.Follow(run, s, func(l recipe.Leader) {
+				learned <- func(o *outlook) { o.seen, o.observed = leaderOf(c.cfg.Name, c.cfg.Path, l), true }
+			})
+			// At the end of ctx or the session, which the campaign notices too, the leader is
+			// of no interest. Other errors leave it unknown.
+			if run.Err() == nil && s.Context().Err() == nil {
+				c.cfg.Logger.Warn("the leader cannot be observed", "path", c.cfg.Path, "err", err)
+			}
+		})
 	}
 	go func() {
 		wg.Wait()
-		close(states)
+		close(learned)
 	}()
-	c.report(states, up)
+	c.report(learned, up)
 	if ctx.Err() != nil || failed == nil {
 		return nil
 	}
@@ -118,15 +126,6 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 // Manager's Run must be running.
 func (c *Candidate) Serve(ctx context.Context, m *session.Manager) error {
 	return m.Each(ctx, func(ctx context.Context, s *session.Session) error { return c.Run(ctx, s, nil) })
-}
-
-// observe follows the leader. When ctx or the session ends, the campaign notices that
-// too. Other errors leave the leader unknown.
-func (c *Candidate) observe(ctx context.Context, s *session.Session, participants *recipe.Participants, notify func(view.Leader)) {
-	err := participants.Follow(ctx, s, func(l recipe.Leader) { notify(leaderOf(c.cfg.Name, c.cfg.Path, l)) })
-	if ctx.Err() == nil && s.Context().Err() == nil {
-		c.cfg.Logger.Warn("the leader cannot be observed", "path", c.cfg.Path, "err", err)
-	}
 }
 
 // Resign ends the term, or the wait for one, and deletes our znode. It returns when the
@@ -200,3 +199,233 @@ type noMetrics struct{}
 
 func (noMetrics) Leads(string, bool) {}
 func (noMetrics) Elected(string)     {}
+
+// campaign runs one candidacy after another. It returns the cause when ctx or the
+// session has ended, and an error that the server returned.
+func (c *Candidate) campaign(ctx context.Context, s *session.Session, participants *recipe.Participants, notify func(view.Leader)) error {
+	notify(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
+	for {
+		err := c.candidacy(ctx, s, participants, notify)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case s.Context().Err() != nil:
+			return context.Cause(s.Context())
+		case c.cfg.Once && c.led.Load():
+			return nil
+		case !errors.Is(err, ErrResigned) && !errors.Is(err, recipe.ErrNotHeld):
+			return err
+		}
+		c.cfg.Logger.Info("candidacy ended", "path", c.cfg.Path, "err", err)
+		if err := s.Sleep(ctx, s.Timeout()/3); err != nil {
+			return err
+		}
+	}
+}
+
+// candidacy joins, waits, leads and leaves. It returns why it ended.
+func (c *Candidate) candidacy(ctx context.Context, s *session.Session, participants *recipe.Participants, notify func(view.Leader)) error {
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cur := &candidacy{cancel: cancel, done: make(chan struct{})}
+	c.mu.Lock()
+	c.led.Store(false)
+	old := c.old
+	c.cur, c.old = cur, nil
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.cur = nil
+		close(cur.done)
+	}()
+
+	participant, err := c.enter(own, s, participants, old)
+	if err != nil {
+		return reason(own, err)
+	}
+	c.cfg.Logger.Debug("candidate joined", "path", participant.Path(), "czxid", participant.Fence())
+	for {
+		if err = participant.Wait(own); err == nil {
+			err = c.lead(own, s, participant, notify)
+		}
+		// After a suspension that the session survived, our znode still exists.
+		if !errors.Is(err, session.ErrSuspended) || own.Err() != nil || s.Context().Err() != nil {
+			break
+		}
+	}
+	err = reason(own, err)
+	cur.err = c.leave(ctx, s, participant, err)
+	return err
+}
+
+// reason returns why ctx ended, or err while it has not.
+func reason(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// leaveWait is how long a candidate waits for the delete of its znode. After that the
+// delete continues in the background, as long as the session lives.
+const leaveWait = 5 * time.Second
+
+// leave deletes the znode, or keeps it for a successor.
+func (c *Candidate) leave(ctx context.Context, s *session.Session, participant *recipe.Participant, why error) error {
+	switch {
+	case s.Context().Err() != nil, errors.Is(why, recipe.ErrLost):
+		return nil // it is gone
+	case ctx.Err() != nil && c.cfg.Keep && !errors.Is(why, ErrResigned):
+		c.mu.Lock()
+		c.old = &keptTurn{s, participant}
+		c.mu.Unlock()
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(s.Context(), min(s.Timeout(), leaveWait))
+	defer cancel()
+	if err := participant.Leave(bounded); err != nil {
+		participant.Abandon()
+		return fmt.Errorf("leave election %s: %w", c.cfg.Name, err)
+	}
+	return nil
+}
+
+// lead holds one term, from the proof that our znode exists until Lead has returned. It
+// returns why the term ended.
+func (c *Candidate) lead(ctx context.Context, s *session.Session, participant *recipe.Participant, notify func(view.Leader)) error {
+	hold, err := participant.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	term, cancel := context.WithCancelCause(hold.Context())
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	leader := view.Leader{Name: c.cfg.Name, Path: c.cfg.Path, ID: c.cfg.ID, Term: participant.Fence(), Mine: true}
+	c.led.Store(true)
+	c.cfg.Metrics.Elected(c.cfg.Name)
+	c.cfg.Logger.Info("term began", "path", participant.Path(), "term", participant.Fence())
+	notify(leader)
+	deposed := make(chan struct{})
+	go func() { // report the end at once, however long Lead takes to return
+		defer close(deposed)
+		<-term.Done()
+		notify(view.Leader{Name: c.cfg.Name, Path: c.cfg.Path})
+	}()
+	if c.cfg.Lead != nil {
+		c.cfg.Lead(term, Term{ID: participant.Fence(), Path: participant.Path(), Session: s})
+	} else {
+		<-term.Done()
+	}
+	cancel(ErrResigned) // when Lead returned by itself
+	<-deposed
+	stop()
+	hold.Keep()
+	why := context.Cause(term)
+	c.cfg.Logger.Info("term ended", "path", participant.Path(), "term", participant.Fence(), "err", why)
+	return why
+}
+
+// enter returns our participant: one that this session owns already, or a
+// new one after the delay.
+func (c *Candidate) enter(ctx context.Context, s *session.Session, participants *recipe.Participants, old *keptTurn) (*recipe.Participant, error) {
+	if old != nil && old.s == s {
+		return old.participant, nil // Run continues where the last one ended
+	}
+	if s.Resumed() {
+		participant, err := c.adopt(ctx, s, participants)
+		if participant != nil || err != nil {
+			return participant, err
+		}
+	}
+	if c.cfg.JoinDelay > 0 {
+		if err := s.Sleep(ctx, c.cfg.JoinDelay); err != nil {
+			return nil, err
+		}
+	}
+	return participants.Join(ctx, s, []byte(c.cfg.ID))
+}
+
+// adopt looks for candidates that a previous process of this session left. It keeps the
+// first one with our id. It deletes all others of the session, because no process would
+// ever make them leave. It returns nil when it found no candidate with our id.
+func (c *Candidate) adopt(ctx context.Context, s *session.Session, participants *recipe.Participants) (*recipe.Participant, error) {
+	paths, err := s.Ephemerals(ctx, c.cfg.Path)
+	if errors.Is(err, session.ErrUnimplemented) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for our candidates: %w", err)
+	}
+	var kept *recipe.Participant
+	for _, path := range paths {
+		dir, name := session.SplitPath(path)
+		_, ours := recipe.ParseSequence(name, participants.Mark())
+		if dir != strings.TrimSuffix(c.cfg.Path, "/") || !ours {
+			continue
+		}
+		data, stat, err := s.Get(ctx, path)
+		if errors.Is(err, session.ErrNoNode) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		participant, err := participants.Adopt(s, path, stat)
+		switch {
+		case err != nil:
+			continue
+		case string(data) != c.cfg.ID, kept != nil && kept.Sequence().Before(participant.Sequence()):
+			participant.Abandon()
+			continue
+		case kept != nil:
+			kept.Abandon()
+		}
+		kept = participant
+	}
+	return kept, nil
+}
+
+// outlook is what Run has learned.
+type outlook struct {
+	mine     view.Leader // what our own candidacy knows: whether we lead
+	seen     view.Leader // the first in line
+	observed bool        // seen is known, or not wanted
+}
+
+// report turns what Run learns into updates: our own term counts first, then the observed
+// leader. It sends an update only if it differs from the one before. It returns when
+// learned is closed.
+func (c *Candidate) report(learned <-chan func(*outlook), up func(*view.Leader)) {
+	o := outlook{seen: view.Leader{Name: c.cfg.Name, Path: c.cfg.Path}, observed: !c.cfg.Observe}
+	var last *view.Leader
+	for learn := range learned {
+		learn(&o)
+		now := o.seen
+		if o.mine.Mine {
+			now = o.mine
+		}
+		// Send no update while the leader is unknown.
+		if !o.mine.Mine && !o.observed || last != nil && *last == now {
+			continue
+		}
+		last = &now
+		c.cfg.Metrics.Leads(c.cfg.Name, now.Mine)
+		if up != nil {
+			up(last)
+		}
+	}
+	c.cfg.Metrics.Leads(c.cfg.Name, false)
+}
+
+// maxRawID bounds what is kept of an id that is no name.
+const maxRawID = 256
+
+// leaderOf returns the update for the leader. Whoever can write the election chooses
+// the data of the znode, so only a name becomes the id. A leader without an id has none.
+func leaderOf(name, path string, l recipe.Leader) view.Leader {
+	u := view.Leader{Name: name, Path: path, ID: string(l.Data), Term: l.Stat.Czxid}
+	if u.ID != "" && !view.IsName(u.ID) {
+		u.RawID, u.Znode, u.ID = u.ID[:min(len(u.ID), maxRawID)], l.Path, ""
+	}
+	return u
+}

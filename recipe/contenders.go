@@ -71,13 +71,7 @@ func contenders(ctx context.Context, s *session.Session, path string, want func(
 		})
 	}
 	slices.SortFunc(list, func(a, b Contender) int {
-		switch {
-		case a.Sequence == b.Sequence:
-			return cmp.Compare(a.Czxid, b.Czxid)
-		case a.Sequence.Before(b.Sequence):
-			return -1
-		}
-		return 1
+		return cmp.Or(a.Sequence.compare(b.Sequence), cmp.Compare(a.Czxid, b.Czxid))
 	})
 	return list, nil
 }
@@ -89,7 +83,9 @@ type Sequence int32
 
 // Before reports whether s was given out before t. Negative numbers come after the
 // largest ones.
-func (s Sequence) Before(t Sequence) bool { return int32(s)-int32(t) < 0 }
+func (s Sequence) Before(t Sequence) bool { return s.compare(t) < 0 }
+
+func (s Sequence) compare(t Sequence) int { return int(int32(s) - int32(t)) }
 
 // spent reports whether the server has no more numbers. It may give out s again, so s
 // stands for no place in an order.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -176,4 +177,198 @@ func abandon(s *session.Session, path string) {
 func newHex() string {
 	id := uuid.New()
 	return hex.EncodeToString(id[:])
+}
+
+// operations sends multis that change shared znodes. After a lost reply those znodes
+// do not show whether the multi was applied, because other clients change them too.
+// So each multi also sets a marker of this session,
+//
+//	<path>-ops/_c_<uuid>    ephemeral
+//
+// and the version of the marker shows it. A marker serves one multi at a time. Idle
+// markers are kept.
+//
+// Eras. Somebody may delete a znode, and the next client makes it again. A new znode has
+// the version, and an item of a queue the name, of an old one. So whoever makes the znode
+// also sets the directory of the markers. A client's own marker keeps that one from being
+// removed, so its version never comes back: it is the era. A multi that relies on what was
+// read checks the era of the read. Other programs make the znode without a new era. Against
+// them a client only compares the creation that it reads, before the multi.
+type operations struct {
+	s    *session.Session
+	path string
+	idle chan *marker
+
+	mu  sync.Mutex // mu guards what follows
+	age int32      // the era, as it was last read; 0: unknown
+}
+
+// errEra means that a znode is not the one that was read.
+var errEra = errors.New("made anew since it was read")
+
+// idleMarkers bounds how many idle markers are kept. More may be in use.
+const idleMarkers = 64
+
+func newOperations(s *session.Session, path string) *operations {
+	return &operations{s: s, path: path, idle: make(chan *marker, idleMarkers)}
+}
+
+// do sends ops, and returns nil when they were applied, exactly once. It returns an
+// error that matches session.ErrUnknown when the outcome is unknown: ctx or the
+// session ended, or another client deleted the marker. Such an error matches no other
+// error of a server. It returns errEra when the check of the era has failed.
+func (o *operations) do(ctx context.Context, ops ...session.Op) error {
+	_, _, err := o.results(ctx, ops...)
+	return err
+}
+
+// results is do with the results. After a lost reply there are none, but the zxid of the
+// multi.
+func (o *operations) results(ctx context.Context, ops ...session.Op) ([]session.OpResult, int64, error) {
+	for {
+		marker, err := o.marker(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		results, zxid, err := marker.multi(ctx, o.s, ops)
+		if errors.Is(err, errMarker) {
+			continue // nothing was applied; another marker will do
+		}
+		o.keep(marker)
+		return results, zxid, o.unlessEra(err)
+	}
+}
+
+// keep keeps a marker for the next multi.
+func (o *operations) keep(m *marker) {
+	select {
+	case o.idle <- m:
+	default:
+		abandon(o.s, m.path)
+	}
+}
+
+// dir returns the directory of the markers.
+func (o *operations) dir() string { return o.path + "-ops" }
+
+// era returns the era, as it was last read. Call it before the read that relies on it.
+func (o *operations) era(ctx context.Context) (int32, error) {
+	o.mu.Lock()
+	age := o.age
+	o.mu.Unlock()
+	if age != 0 {
+		return age, nil
+	}
+	marker, err := o.marker(ctx)
+	var stat session.Stat
+	if err == nil {
+		o.keep(marker)
+		stat, _, err = o.s.Exists(ctx, o.dir())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the era of %s: %w", o.path, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.age = stat.Version + 1
+	return o.age, nil
+}
+
+// sameEra makes a multi fail when the era has ended.
+func (o *operations) sameEra(era int32) session.Op { return session.CheckOp(o.dir(), era-1) }
+
+// newEra begins an era. It belongs into the multi that makes the znode.
+func (o *operations) newEra() session.Op { return session.SetOp(o.dir(), nil, -1) }
+
+// unlessEra returns errEra for a multi that failed because of its era, and forgets that
+// era. It returns any other error as it is.
+func (o *operations) unlessEra(err error) error {
+	failed, ok := errors.AsType[*session.MultiError](err)
+	if !ok || failed.Path != o.dir() {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.age = 0
+	return errEra
+}
+
+func (o *operations) marker(ctx context.Context) (*marker, error) {
+	select {
+	case m := <-o.idle:
+		return m, nil
+	default:
+	}
+	m := &marker{}
+	err := withParents(ctx, o.s, child(o.dir(), "x"), func() error {
+		path, stat, err := o.s.CreateProtected(ctx, o.dir(), "", nil, session.Ephemeral)
+		m.path, m.version = path, stat.Version
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create marker: %w", err)
+	}
+	return m, nil
+}
+
+// marker is a znode of this session that shows whether a multi was applied whose reply was
+// lost: the multi also sets the marker, at a version known here.
+type marker struct {
+	path    string
+	version int32 // -1: unknown, because a multi ended in doubt
+}
+
+// errMarker means that a multi was not applied because another client deleted or set its
+// marker. The same operations may be tried with a new marker.
+var errMarker = errors.New("the marker is not as it was left")
+
+// multi applies all operations or none. It returns the results, and after a lost reply the
+// zxid instead. An error that does not match session.ErrUnknown means that nothing was
+// applied.
+func (m *marker) multi(ctx context.Context, s *session.Session, ops []session.Op) ([]session.OpResult, int64, error) {
+	if m.version < 0 {
+		if _, err := m.look(ctx, s); err != nil {
+			return nil, 0, err
+		}
+	}
+	for {
+		results, err := s.Multi(ctx, append([]session.Op{session.SetOp(m.path, nil, m.version)}, ops...)...)
+		failed, ok := errors.AsType[*session.MultiError](err)
+		switch {
+		case err == nil:
+			m.version++
+			return results[1:], 0, nil
+		case ok && failed.Index == 0:
+			return nil, 0, errMarker // the error of the server would look like one of a znode of the caller
+		case ok:
+			failed.Index--
+			return nil, 0, err
+		case !errors.Is(err, session.ErrUnknown):
+			return nil, 0, err
+		}
+		was := m.version
+		m.version = -1
+		stat, lookErr := m.look(ctx, s)
+		switch {
+		case errors.Is(lookErr, errMarker): // it does not mean that nothing was applied
+			return nil, 0, fmt.Errorf("%w: %s", err, lookErr.Error())
+		case lookErr != nil:
+			return nil, 0, fmt.Errorf("%w: %w", err, lookErr)
+		case stat.Version != was:
+			return nil, stat.Mzxid, nil
+		}
+	}
+}
+
+// look reads the marker's version from a server that has caught up.
+func (m *marker) look(ctx context.Context, s *session.Session) (session.Stat, error) {
+	stat, exists, err := lookAgain(ctx, s, m.path)
+	switch {
+	case err != nil:
+		return stat, fmt.Errorf("read marker: %w", err)
+	case !exists:
+		return stat, errMarker
+	}
+	m.version = stat.Version
+	return stat, nil
 }

@@ -134,17 +134,15 @@ func NewPartitioner(cfg PartitionerConfig) *Partitioner {
 	cfg.Settle = cmp.Or(cfg.Settle, DefaultSettle)
 	cfg.Shards = slices.Sorted(slices.Values(cfg.Shards))
 	if cfg.Divide == nil {
-		cfg.Divide = everyNth
+		cfg.Divide = func(index int, members, shards []string) []string {
+			var ours []string
+			for i := index; i < len(shards); i += len(members) {
+				ours = append(ours, shards[i])
+			}
+			return ours
+		}
 	}
 	return &Partitioner{cfg: cfg, name: newHex() + "-" + cfg.ID}
-}
-
-func everyNth(index int, members, shards []string) []string {
-	var ours []string
-	for i := index; i < len(shards); i += len(members) {
-		ours = append(ours, shards[i])
-	}
-	return ours
 }
 
 func (p *Partitioner) validate() error {

@@ -132,7 +132,10 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	ctx, cancel := h.bound(ctx)
 	defer cancel()
-	err := h.remove(ctx)
+	err := h.delete(ctx)
+	if err != nil {
+		inBackground(h.s, h.delete)
+	}
 	switch {
 	case cause != nil:
 		return fmt.Errorf("release %s: %w: %w", h.path, ErrNotHeld, cause)
@@ -166,15 +169,6 @@ func (h *Hold) finish() bool {
 	h.end()
 	<-h.watched
 	return first
-}
-
-// remove deletes our znode, and continues in the background when ctx ends.
-func (h *Hold) remove(ctx context.Context) error {
-	err := h.delete(ctx)
-	if err != nil {
-		inBackground(h.s, h.delete)
-	}
-	return err
 }
 
 func (h *Hold) delete(ctx context.Context) error {

@@ -55,17 +55,7 @@ func (i item) ready() bool { return i.due <= time.Now().UnixMilli() }
 
 // before is the order in which items are taken.
 func (i item) before(j item) int {
-	switch {
-	case i.due != j.due:
-		return cmp.Compare(i.due, j.due)
-	case i.priority != j.priority:
-		return i.priority - j.priority
-	case i.seq == j.seq:
-		return 0
-	case i.seq.Before(j.seq):
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(i.due, j.due), i.priority-j.priority, i.seq.compare(j.seq))
 }
 
 // items is the common part of all queues: where the items are, and how to list,
@@ -90,34 +80,19 @@ type items struct {
 	// item can precede the known ones.
 	fresh bool
 
-	logger *slog.Logger // nil: discard
+	logger *slog.Logger
 
 	mu      sync.Mutex      // mu guards what follows
 	list    []item          // what is left of the last list, in order
 	skipped map[string]bool // items that cannot be used
 }
 
-// skip notes an item that cannot be used, and logs it once.
-func (q *items) skip(path string, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.skipped[base(path)] {
-		return
-	}
-	if q.skipped == nil {
-		q.skipped = map[string]bool{}
-	}
-	q.skipped[base(path)] = true
-	if q.logger != nil {
-		q.logger.Warn("skipped an item of the queue that cannot be used", "path", path, "err", err)
-	}
-}
-
 // newItems returns the items of a queue in the layout of [Queue].
 func newItems(s *session.Session, cfg QueueConfig, parse func(string) (item, bool)) *items {
 	return &items{
 		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", maxLen: cfg.MaxLen, maxAttempts: cfg.MaxAttempts,
-		path: cfg.Path, parse: parse, ops: newOperations(s, cfg.Path), logger: cfg.Logger,
+		path: cfg.Path, parse: parse, ops: newOperations(s, cfg.Path), skipped: map[string]bool{},
+		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 }
 
@@ -203,7 +178,6 @@ func (q *items) Len(ctx context.Context) (int, error) {
 	return int(stat.NumChildren), nil
 }
 
-// get reads the body of an item, and the data that contains it.
 func (q *items) get(ctx context.Context, path string) (body, data []byte, stat session.Stat, err error) { //nolint:nonamedreturns // four values
 	data, stat, err = q.s.Get(ctx, path)
 	if body = data; err == nil && q.unpack != nil {
@@ -399,9 +373,7 @@ func (q *items) bury(ctx context.Context, it item, body []byte, version int32) e
 	}, func(ctx context.Context, _ string) error { return newEra(ctx, newOperations(q.s, dir), dir) })
 	switch {
 	case err == nil:
-		if q.logger != nil {
-			q.logger.Warn("moved an item that was reserved too often to the dead letters", "item", child(q.dir, it.name), "dead", dir)
-		}
+		q.logger.Warn("moved an item that was reserved too often to the dead letters", "item", child(q.dir, it.name), "dead", dir)
 		return nil
 	case errors.Is(err, session.ErrNodeExists):
 		err = ErrSequence

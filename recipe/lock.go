@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 
 	"github.com/zkagent/zkagent/session"
 )
@@ -192,10 +191,13 @@ func (l *RWLock) Downgrade(ctx context.Context, w *Hold) (*Hold, error) {
 	if err := w.Err(); err != nil {
 		return nil, fmt.Errorf("downgrade %s: %w: %w", w.path, ErrNotHeld, err)
 	}
-	path, err := l.readerInPlaceOf(w)
-	if err != nil {
-		return nil, err
+	c, ok := parseContender(base(w.path))
+	if !ok || c.shared {
+		return nil, fmt.Errorf("downgrade %s: not a write lock: %w", w.path, ErrNotHeld)
 	}
+	head, _, _ := splitSequence(c.name)
+	n := l.read.participants.naming
+	path := child(l.read.cfg.Path, n.unique()+n.mark+c.name[len(head):]) // with the writer's number
 	stat, err := replaceOwn(ctx, l.read.s, w.path, path, l.read.cfg)
 	if err != nil {
 		return nil, fmt.Errorf("downgrade: %w", err)
@@ -205,17 +207,6 @@ func (l *RWLock) Downgrade(ctx context.Context, w *Hold) (*Hold, error) {
 	r := newHold(ctx, l.read.s, l.read.cfg.Path, path, stat.Czxid, opts)
 	w.finish()
 	return r, nil
-}
-
-// readerInPlaceOf returns the name of a reader with the sequence number of a writer.
-func (l *RWLock) readerInPlaceOf(w *Hold) (string, error) {
-	c, ok := parseContender(base(w.path))
-	if !ok || c.shared {
-		return "", fmt.Errorf("downgrade %s: not a write lock: %w", w.path, ErrNotHeld)
-	}
-	head, _, _ := splitSequence(c.name)
-	n := l.read.participants.naming
-	return child(l.read.cfg.Path, n.unique()+n.mark+c.name[len(head):]), nil
 }
 
 // replaceOwn replaces a znode of ours with a new ephemeral one, whose name no other
@@ -315,8 +306,6 @@ type MultiHold struct {
 	holds  []*Hold
 	ctx    context.Context // ends with the hold
 	cancel context.CancelCauseFunc
-	stops  []func() bool
-	once   sync.Once
 }
 
 // Acquire waits until all locks are ours. On an error it holds none.
@@ -364,7 +353,7 @@ func newMultiHold(ctx context.Context, holds []*Hold) *MultiHold {
 	own, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), heldKey{}, chain))
 	m := &MultiHold{holds: holds, ctx: own, cancel: cancel}
 	for _, h := range holds {
-		m.stops = append(m.stops, context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) }))
+		context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
 	}
 	return m
 }
@@ -392,12 +381,7 @@ func (m *MultiHold) Guards() []session.Op {
 
 // Release releases all locks, the last acquired first, and returns all errors.
 func (m *MultiHold) Release(ctx context.Context) error {
-	m.once.Do(func() {
-		for _, stop := range m.stops {
-			stop()
-		}
-		m.cancel(ErrReleased)
-	})
+	m.cancel(ErrReleased)
 	return releaseAll(ctx, m.holds)
 }
 

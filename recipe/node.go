@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,12 +122,14 @@ type Node struct {
 
 // NewNode returns a node. It does no I/O.
 func NewNode(cfg NodeConfig) *Node {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	n := &Node{cfg: cfg, data: bytes.Clone(cfg.Data), wake: make(chan struct{}, 1), created: make(chan struct{})}
 	if cfg.Control == nil {
-		n.cfg.Control = &NodeControl{Want: n.newest, Changed: func(NodeState) {}}
+		n.cfg.Control = &NodeControl{Changed: func(NodeState) {}, Want: func(NodeState) (NodeWant, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return NodeWant{Data: n.data}, nil
+		}}
 	}
 	n.simple = cfg.Control == nil
 	switch {
@@ -171,21 +174,43 @@ func (n *Node) SetData(data []byte) {
 	}
 }
 
-// newest is the Want of a node without a control: the newest data.
-func (n *Node) newest(NodeState) (NodeWant, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return NodeWant{Data: n.data}, nil
-}
-
 // Find returns the path of the znode that Run would keep in session s. With a Sequence
 // the path is empty when the session owns no such znode. Without a Sequence, Find does
 // not check whether the znode exists.
 func (n *Node) Find(ctx context.Context, s *session.Session) (string, error) {
-	if n.cfg.Sequence == nil {
+	q, prefix := n.cfg.Sequence, n.cfg.Path
+	if q == nil {
 		return n.Path(), nil
 	}
-	return n.cfg.Sequence.find(ctx, s, n.cfg.Path)
+	dir, _ := session.SplitPath(prefix)
+	paths, err := s.Ephemerals(ctx, dir)
+	if errors.Is(err, session.ErrUnimplemented) {
+		paths, err = listOwned(ctx, s, dir, prefix)
+	}
+	if err != nil {
+		return "", fmt.Errorf("list own znodes: %w", err)
+	}
+	paths = slices.DeleteFunc(paths, func(p string) bool {
+		head, _, ok := splitSequence(p)
+		return !ok || head != prefix
+	})
+	if slices.Contains(paths, q.Known) {
+		return q.Known, nil
+	}
+	for _, p := range paths {
+		if q.Mine == nil {
+			return p, nil
+		}
+		data, stat, err := s.Get(ctx, p)
+		switch {
+		case errors.Is(err, session.ErrNoNode):
+		case err != nil:
+			return "", err
+		case stat.EphemeralOwner == s.ID() && q.Mine(p, data):
+			return p, nil
+		}
+	}
+	return "", nil
 }
 
 // Run keeps the znode until ctx or the session ends. When ctx ends, Run deletes the
@@ -244,40 +269,6 @@ type NodeSequence struct {
 	// Mine, if not nil, reports whether a znode of the session, whose name begins
 	// like the node's, is the node's.
 	Mine func(path string, data []byte) bool
-}
-
-// find returns the path of the node's znode among those that the session owns. It is
-// empty when the session owns no such znode.
-func (q *NodeSequence) find(ctx context.Context, s *session.Session, prefix string) (string, error) {
-	dir, _ := session.SplitPath(prefix)
-	paths, err := s.Ephemerals(ctx, dir)
-	if errors.Is(err, session.ErrUnimplemented) {
-		paths, err = listOwned(ctx, s, dir, prefix)
-	}
-	if err != nil {
-		return "", fmt.Errorf("list own znodes: %w", err)
-	}
-	paths = slices.DeleteFunc(paths, func(p string) bool {
-		head, _, ok := splitSequence(p)
-		return !ok || head != prefix
-	})
-	if slices.Contains(paths, q.Known) {
-		return q.Known, nil
-	}
-	for _, p := range paths {
-		if q.Mine == nil {
-			return p, nil
-		}
-		data, stat, err := s.Get(ctx, p)
-		switch {
-		case errors.Is(err, session.ErrNoNode):
-		case err != nil:
-			return "", err
-		case stat.EphemeralOwner == s.ID() && q.Mine(p, data):
-			return p, nil
-		}
-	}
-	return "", nil
 }
 
 // listOwned finds the znodes that this session owns below dir, on servers that cannot

@@ -43,7 +43,6 @@ type nodeKeeper struct {
 	reported  NodeState // the state that the callbacks were last called with
 }
 
-// run takes one step after another.
 func (k *nodeKeeper) run(ctx context.Context) error {
 	if k.version = -1; k.cfg.Sequence != nil {
 		k.name("") // it went with its session
@@ -52,7 +51,11 @@ func (k *nodeKeeper) run(ctx context.Context) error {
 	k.notBefore = time.Now().Add(k.cfg.Control.First)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	defer k.end()
+	defer func() { // it is no longer owned or blocked
+		k.unwatch()
+		k.state.Owned, k.state.Blocked = false, nil
+		k.reportEdges()
+	}()
 	for {
 		next, err := k.step(ctx)
 		switch {
@@ -94,19 +97,19 @@ func (k *nodeKeeper) recheck(ctx context.Context) {
 	}
 }
 
-// end reports to the callbacks that the node is no longer owned or blocked.
-func (k *nodeKeeper) end() {
-	k.unwatch()
-	k.state.Owned, k.state.Blocked = false, nil
-	k.reportEdges()
-}
-
 // step brings the znode to the wanted state and reports its state to the callbacks. It
 // returns when the next step is due without an event.
 func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 	want, err := k.reconcile(ctx)
 	if err != nil && isRace(err) {
-		err = k.resolve(ctx, err)
+		lost := errors.Is(err, session.ErrUnknown)
+		err = errLookAgain
+		if lost { // the znode shows whether the request was applied, but a server may lag
+			dir, _ := session.SplitPath(k.cfg.Path)
+			if serr := k.s.Sync(ctx, dir); serr != nil && !errors.Is(serr, session.ErrNoNode) {
+				err = fmt.Errorf("sync after a lost reply: %w", serr)
+			}
+		}
 	}
 	if ctx.Err() != nil || k.s.Context().Err() != nil {
 		return time.Time{}, err
@@ -138,7 +141,7 @@ func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 func (k *nodeKeeper) reportEdges() {
 	was, is := k.reported, k.state
 	k.reported = is
-	if errText(was.Blocked) != errText(is.Blocked) {
+	if fmt.Sprint(was.Blocked) != fmt.Sprint(is.Blocked) {
 		if is.Blocked != nil {
 			k.cfg.Logger.Warn("another znode is in the way, waiting until it is gone", "path", is.Path, "err", is.Blocked)
 		}
@@ -152,13 +155,6 @@ func (k *nodeKeeper) reportEdges() {
 	if is.Owned {
 		k.once.Do(func() { close(k.created) })
 	}
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // pause returns how long to wait for an event.
@@ -316,13 +312,8 @@ func (k *nodeKeeper) read(ctx context.Context) ([]byte, session.Stat, *session.W
 		return k.s.GetW(ctx, path)
 	}
 	_, stat, watch, err := k.s.ChildrenW(ctx, path)
-	if errors.Is(err, session.ErrNoAuth) { // an exists needs no permission
-		var exists bool
-		stat, exists, watch, err = k.s.ExistsW(ctx, path)
-		if err == nil && !exists {
-			watch.Stop()
-			err = session.ErrNoNode
-		}
+	if errors.Is(err, session.ErrNoAuth) {
+		stat, watch, err = existsW(ctx, k.s, path)
 	}
 	if err != nil || stat.EphemeralOwner != k.owner() {
 		return nil, stat, watch, err
@@ -464,7 +455,6 @@ func (k *nodeKeeper) replace(ctx context.Context, data []byte) error {
 	return errLookAgain
 }
 
-// set writes the data at the known version.
 func (k *nodeKeeper) set(ctx context.Context, data []byte) error {
 	stat, err := k.s.Set(ctx, k.state.Path, data, k.version)
 	switch {
@@ -479,7 +469,6 @@ func (k *nodeKeeper) set(ctx context.Context, data []byte) error {
 	return err
 }
 
-// remove deletes our znode.
 func (k *nodeKeeper) remove(ctx context.Context) error {
 	k.unwatch()
 	err := k.s.Delete(ctx, k.state.Path, k.version)
@@ -490,19 +479,6 @@ func (k *nodeKeeper) remove(ctx context.Context) error {
 	}
 	k.lose()
 	return nil
-}
-
-// resolve makes Run look again after a lost race. After a lost reply it syncs first:
-// the znode then shows whether the request was applied.
-func (k *nodeKeeper) resolve(ctx context.Context, err error) error {
-	if !errors.Is(err, session.ErrUnknown) {
-		return errLookAgain
-	}
-	dir, _ := session.SplitPath(k.cfg.Path)
-	if err := k.s.Sync(ctx, dir); err != nil && !errors.Is(err, session.ErrNoNode) {
-		return fmt.Errorf("sync after a lost reply: %w", err)
-	}
-	return errLookAgain
 }
 
 // ownerError names the session whose znode is in the way.

@@ -202,20 +202,14 @@ func (p *Participant) waitFor(ctx context.Context, pred string) error {
 			return err
 		}
 		// Without an event, list only if the line has moved.
-		if same, err := p.stands(ctx, pred); err != nil || !same {
+		_, same, err := p.s.Exists(ctx, child(p.participants.Path, pred))
+		if err == nil && same && p.own != nil {
+			_, same, err = p.s.Exists(ctx, p.path)
+		}
+		if err != nil || !same {
 			return err
 		}
 	}
-}
-
-// stands reports whether our predecessor still exists and, where we watch our own
-// znode, whether that does.
-func (p *Participant) stands(ctx context.Context, pred string) (bool, error) {
-	_, same, err := p.s.Exists(ctx, child(p.participants.Path, pred))
-	if err == nil && same && p.own != nil {
-		_, same, err = p.s.Exists(ctx, p.path)
-	}
-	return same, err
 }
 
 // ahead returns the contender that we wait for; empty when it is our turn.
@@ -265,21 +259,27 @@ func (ps *Participants) warn(names, foreign []string) {
 }
 
 // watchData reads a znode with a watch. It does not use exists, which would leave a watch on
-// a missing znode, unless it may not read the data: an exists needs no permission. The
-// watch is nil without an error when the znode does not exist.
+// a missing znode, unless it may not read the data. The watch is nil without an error when the znode does not exist.
 func watchData(ctx context.Context, s *session.Session, path string) ([]byte, session.Stat, *session.Watch, error) {
 	data, stat, watch, err := s.GetW(ctx, path)
 	if errors.Is(err, session.ErrNoAuth) {
-		var exists bool
-		if stat, exists, watch, err = s.ExistsW(ctx, path); err == nil && !exists {
-			watch.Stop()
-			err = session.ErrNoNode
-		}
+		stat, watch, err = existsW(ctx, s, path)
 	}
 	if errors.Is(err, session.ErrNoNode) {
 		return nil, stat, nil, nil
 	}
 	return data, stat, watch, err
+}
+
+// existsW watches a znode that we may not read: an exists needs no permission. It returns
+// ErrNoNode, and leaves no watch, when the znode does not exist.
+func existsW(ctx context.Context, s *session.Session, path string) (session.Stat, *session.Watch, error) {
+	stat, exists, watch, err := s.ExistsW(ctx, path)
+	if err == nil && !exists {
+		watch.Stop()
+		err = session.ErrNoNode
+	}
+	return stat, watch, err
 }
 
 // watchOwn is watchData for a znode of ours. It returns ErrLost when that is gone, or not

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -90,19 +91,17 @@ func NewPriorityQueue(s *session.Session, cfg PriorityQueueConfig) *PriorityQueu
 	return q
 }
 
-// parseEntry reads entry-<PPP>-<sequence>.
+// entryHead is the name of an item before the sequence: entry-<PPP>-.
+var entryHead = regexp.MustCompile(`^entry-([0-9]{3,9})-$`)
+
 func parseEntry(name string) (item, bool) {
-	head, seq, ok := splitSequence(name)
-	digits, isEntry := strings.CutPrefix(head, "entry-")
-	digits, isEntry2 := strings.CutSuffix(digits, "-")
-	if !ok || !isEntry || !isEntry2 || len(digits) < 3 {
+	head, seq, _ := splitSequence(name)
+	m := entryHead.FindStringSubmatch(head)
+	if m == nil {
 		return item{}, false
 	}
-	priority, err := strconv.Atoi(digits)
-	if err != nil {
-		return item{}, false
-	}
-	return item{name: name, priority: priority, seq: seq}, true
+	priority, err := strconv.Atoi(m[1])
+	return item{name: name, priority: priority, seq: seq}, err == nil
 }
 
 // Put adds an item with a priority of 0 to 999.

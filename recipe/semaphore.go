@@ -104,11 +104,19 @@ func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, erro
 	if err := m.agree(ctx); err != nil {
 		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
 	}
-	turn, err := m.turn(ctx, n, try)
+	turn, err := m.lock.participants.Join(ctx, m.s, m.cfg.Data)
 	if err != nil {
 		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)
 	}
-	holds, err := m.take(ctx, turn, n, try)
+	if try {
+		err = m.tryTurn(ctx, turn, n)
+	} else {
+		err = turn.Wait(ctx)
+	}
+	var holds []*Hold
+	if err == nil {
+		holds, err = m.take(ctx, turn, n, try)
+	}
 	if lerr := turn.Leave(ctx); lerr != nil {
 		turn.Abandon() // in the background, because ctx may have ended
 	}
@@ -118,25 +126,8 @@ func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, erro
 	return holds, nil
 }
 
-// turn waits for our turn to take the lock. With try it waits only for contenders that
-// are about to take a free permit: while all permits are held, it returns ErrHeld.
-func (m *Semaphore) turn(ctx context.Context, n int, try bool) (*Participant, error) {
-	turn, err := m.lock.participants.Join(ctx, m.s, m.cfg.Data)
-	if err != nil {
-		return nil, err
-	}
-	if try {
-		err = m.tryTurn(ctx, turn, n)
-	} else {
-		err = turn.Wait(ctx)
-	}
-	if err != nil {
-		turn.Abandon()
-		return nil, err
-	}
-	return turn, nil
-}
-
+// tryTurn waits for our turn to take the lock, but only for contenders that are about to
+// take a free permit. While all permits are held, it returns ErrHeld.
 func (m *Semaphore) tryTurn(ctx context.Context, turn *Participant, n int) error {
 	for {
 		pred, err := turn.ahead(ctx)
@@ -175,13 +166,17 @@ func (m *Semaphore) tryTurn(ctx context.Context, turn *Participant, n int) error
 // turn. It gives up when our znode is lost, because then another contender may count.
 func (m *Semaphore) take(ctx context.Context, turn *Participant, n int, try bool) ([]*Hold, error) {
 	var own []lease
-	err := error(nil)
-	for range n {
+	var err error
+	for len(own) < n && err == nil {
 		var l lease
-		if l.path, l.stat, err = m.createLease(ctx); err != nil {
-			break
+		if m.cfg.Dialect == Kazoo {
+			l.path, l.stat, err = m.s.CreateUnique(ctx, m.leases, kazooNames.unique(), "", m.cfg.Data, session.Ephemeral)
+		} else {
+			l.path, l.stat, err = createContender(ctx, m.s, m.leases, naming{mark: "lease-"}, m.cfg.Data, nil)
 		}
-		own = append(own, l)
+		if err == nil {
+			own = append(own, l)
+		}
 	}
 	if err == nil {
 		err = m.await(ctx, turn, own, try)
@@ -205,13 +200,6 @@ type lease struct {
 	stat session.Stat
 }
 
-func (m *Semaphore) createLease(ctx context.Context) (string, session.Stat, error) {
-	if m.cfg.Dialect == Kazoo {
-		return m.s.CreateUnique(ctx, m.leases, kazooNames.unique(), "", m.cfg.Data, session.Ephemeral)
-	}
-	return createContender(ctx, m.s, m.leases, naming{mark: "lease-"}, m.cfg.Data, nil)
-}
-
 // await waits until there are at most K leases, ours among them.
 func (m *Semaphore) await(ctx context.Context, turn *Participant, own []lease, try bool) error {
 	// No other contender takes a permit while we are first. From here on we watch
@@ -231,7 +219,7 @@ func (m *Semaphore) await(ctx context.Context, turn *Participant, own []lease, t
 		if err == nil {
 			count := m.count(names)
 			switch {
-			case !stand(names, own):
+			case slices.ContainsFunc(own, func(l lease) bool { return !slices.Contains(names, base(l.path)) }):
 				err = ErrLost
 			case turn.own.Fired():
 				err = turn.prove(ctx)
@@ -270,12 +258,7 @@ func (m *Semaphore) takeOver(ctx context.Context, turn *Participant, own lease) 
 	return m.cfg.Permits(ctx, m.cfg.Text)
 }
 
-// stand reports whether all our leases are in the list.
-func stand(names []string, own []lease) bool {
-	return !slices.ContainsFunc(own, func(l lease) bool { return !slices.Contains(names, base(l.path)) })
-}
-
-// count returns the number of leases. In kazoo's layout every child is one.
+// count returns the number of leases.
 func (m *Semaphore) count(names []string) int {
 	count := 0
 	for _, name := range names {
@@ -286,6 +269,7 @@ func (m *Semaphore) count(names []string) int {
 	return count
 }
 
+// isLease reports whether a child is a lease. In kazoo's layout every child is one.
 func (m *Semaphore) isLease(name string) bool {
 	_, lease := ParseSequence(name, "lease-")
 	return lease || m.cfg.Dialect == Kazoo

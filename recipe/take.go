@@ -178,10 +178,18 @@ type finder func(context.Context, func(item) (bool, error)) error
 func (q *items) take(ctx context.Context, find finder) ([]byte, error) {
 	var body []byte
 	err := find(ctx, func(it item) (bool, error) {
-		var taken bool
+		var stat session.Stat
 		var err error
-		body, taken, err = q.takeItem(ctx, it)
-		return taken, err
+		if body, _, stat, err = q.get(ctx, child(q.dir, it.name)); err != nil {
+			return false, q.unlessSkipped(child(q.dir, it.name), err)
+		}
+		if !it.isListed(stat) {
+			return false, errEra
+		}
+		if err = q.remove(ctx, it); isTaken(err) {
+			return false, nil // another client has taken or reserved it
+		}
+		return err == nil, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("take from %s: %w", q.dir, err)
@@ -189,37 +197,22 @@ func (q *items) take(ctx context.Context, find finder) ([]byte, error) {
 	return body, nil
 }
 
-// takeItem reads an item and deletes it. It returns false when another client has
-// taken or reserved the item.
-func (q *items) takeItem(ctx context.Context, it item) ([]byte, bool, error) {
-	body, _, stat, err := q.get(ctx, child(q.dir, it.name))
-	if err != nil {
-		return nil, false, q.unlessSkipped(child(q.dir, it.name), err)
-	}
-	if !it.isListed(stat) {
-		return nil, false, errEra
-	}
-	err = q.remove(ctx, it)
-	switch {
-	case err == nil:
-		return body, true, nil
-	case isTaken(err):
-		return nil, false, nil
-	}
-	return nil, false, err
-}
-
 // unlessSkipped drops the error of an item that is gone, or that we cannot read: such
-// an item must not block those behind it.
+// an item must not block those behind it. It logs one that we cannot read, once.
 func (q *items) unlessSkipped(path string, err error) error {
 	switch {
 	case errors.Is(err, session.ErrNoNode):
 		return nil
-	case errors.Is(err, session.ErrNoAuth), errors.Is(err, ErrFormat):
-		q.skip(path, err)
-		return nil
+	case !errors.Is(err, session.ErrNoAuth) && !errors.Is(err, ErrFormat):
+		return err
 	}
-	return err
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.skipped[base(path)] {
+		q.skipped[base(path)] = true
+		q.logger.Warn("skipped an item of the queue that cannot be used", "path", path, "err", err)
+	}
+	return nil
 }
 
 // remove deletes items of one list. It makes the directory of claims when that is
@@ -440,35 +433,28 @@ func (r *Reservation) Keep() { r.hold.Keep() }
 // ErrNotHeld when this session has no such claim.
 func (q *items) TakeOver(ctx context.Context, name string) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, name), claim: child(q.claims, name)}
-	stat, err := q.takeOver(ctx, r)
+	err := q.hasClaims()
+	if err == nil {
+		r.era, err = q.ops.era(ctx)
+	}
+	var claim, item session.Stat
+	if err == nil {
+		var exists bool
+		claim, exists, err = lookAgain(ctx, q.s, r.claim)
+		if err == nil && (!exists || claim.EphemeralOwner != q.s.ID()) {
+			err = ErrNotHeld
+		}
+	}
+	if err == nil {
+		r.body, r.data, item, err = q.get(ctx, r.item)
+		r.version = item.Version
+	}
 	if errors.Is(err, session.ErrNoNode) {
 		err = ErrNotHeld // an operator removed the item
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take over %s: %w", r.item, err)
 	}
-	r.hold = newHold(ctx, q.s, q.claims, r.claim, stat.Czxid, holdOptions{fixed: true})
+	r.hold = newHold(ctx, q.s, q.claims, r.claim, claim.Czxid, holdOptions{fixed: true})
 	return r, nil
-}
-
-// takeOver reads the item of our claim, and returns the claim.
-func (q *items) takeOver(ctx context.Context, r *Reservation) (session.Stat, error) {
-	err := q.hasClaims()
-	if err == nil {
-		r.era, err = q.ops.era(ctx)
-	}
-	if err != nil {
-		return session.Stat{}, err
-	}
-	stat, exists, err := lookAgain(ctx, q.s, r.claim)
-	if err == nil && (!exists || stat.EphemeralOwner != q.s.ID()) {
-		err = ErrNotHeld
-	}
-	if err != nil {
-		return stat, err
-	}
-	var of session.Stat
-	r.body, r.data, of, err = q.get(ctx, r.item)
-	r.version = of.Version
-	return stat, err
 }

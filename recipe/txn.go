@@ -62,10 +62,6 @@ func (x *Txn) vote(site string) string { return child(x.path, site) }
 // proposal returns the path of the znode that stands only for this proposal.
 func (x *Txn) proposal(id string) string { return child(x.path, proposalPrefix+id) }
 
-// same makes a multi fail when the transaction was removed, also when another one was
-// proposed at its path.
-func (x *Txn) same(p Proposal) session.Op { return session.CheckOp(x.proposal(p.ID), -1) }
-
 // Propose creates the transaction. It returns session.ErrNodeExists when the
 // transaction already exists.
 func (x *Txn) Propose(ctx context.Context, p Proposal) error {
@@ -191,7 +187,9 @@ func (x *Txn) Await(ctx context.Context) (Decision, error) {
 // proposal must be the same, and the checks must hold in the same instant. It returns
 // Undecided without an error when the checks did not.
 func (x *Txn) decide(ctx context.Context, p Proposal, d Decision, checks ...session.Op) (Decision, error) {
-	ops := append([]session.Op{x.same(p)}, checks...)
+	// The first check fails when the transaction was removed, also when another one was
+	// proposed at its path.
+	ops := append([]session.Op{session.CheckOp(x.proposal(p.ID), -1)}, checks...)
 	for {
 		_, err := x.s.Multi(ctx, append(ops, session.SetOp(x.result(), []byte(d), 0))...)
 		switch {
@@ -327,8 +325,15 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 				voteErr = ErrDecided
 			}
 			return d, fmt.Errorf("vote of %s in %s: %w", site, x.path, voteErr)
-		case errors.Is(err, session.ErrNodeExists):
-			return Undecided, x.sameVote(ctx, site, v)
+		case errors.Is(err, session.ErrNodeExists): // after a lost reply or a repeated call it is ours
+			data, stat, err := x.s.Get(ctx, x.vote(site))
+			if err == nil && (stat.EphemeralOwner != x.s.ID() || Decision(data) != v) {
+				err = fmt.Errorf("session %#x voted %q: %w", stat.EphemeralOwner, data, session.ErrNodeExists)
+			}
+			if err != nil {
+				err = fmt.Errorf("vote of %s in %s: %w", site, x.path, err)
+			}
+			return Undecided, err
 		case ctx.Err() != nil || !errors.Is(err, session.ErrUnknown):
 			return Undecided, fmt.Errorf("vote of %s in %s: %w", site, x.path, err)
 		}
@@ -348,20 +353,6 @@ func (x *Txn) ballot(p Proposal, site string, v Decision) []session.Op {
 		ops = append(ops, session.SetOp(x.vote(site), []byte(v), 0))
 	}
 	return ops
-}
-
-// sameVote accepts an existing vote that this session made, after a lost reply or a
-// repeated call.
-func (x *Txn) sameVote(ctx context.Context, site string, v Decision) error {
-	data, stat, err := x.s.Get(ctx, x.vote(site))
-	if err != nil {
-		return fmt.Errorf("read vote: %w", err)
-	}
-	if stat.EphemeralOwner != x.s.ID() || Decision(data) != v {
-		return fmt.Errorf("vote of %s in %s: session %#x voted %q: %w",
-			site, x.path, stat.EphemeralOwner, data, session.ErrNodeExists)
-	}
-	return nil
 }
 
 // AwaitOrAbort waits for the result, and decides abort itself when the deadline passes

@@ -65,12 +65,12 @@ func newChecker(service string, c CheckConfig, run RunFunc, metrics *Metrics, ch
 
 func (k *checker) run(ctx context.Context) {
 	k.metrics.check(k.service, k.cfg.Name, k.snapshot().State)
-	if k.check == nil {
-		k.runTTL(ctx)
-		return
-	}
 	// Spread the first runs of many services a little.
-	timer := time.NewTimer(time.Duration(k.jitter() * k.cfg.Jitter * float64(k.cfg.Interval)))
+	first := time.Duration(k.jitter() * k.cfg.Jitter * float64(k.cfg.Interval))
+	if k.check == nil {
+		first = k.next()
+	}
+	timer := time.NewTimer(first)
 	defer timer.Stop()
 	results := make(chan CheckStatus, 1) // size 1: a run that ignores its context can still send and end
 	running, started := false, time.Time{}
@@ -84,18 +84,22 @@ func (k *checker) run(ctx context.Context) {
 		case r := <-results:
 			running = false
 			k.add(r)
+		case r := <-k.reports:
+			timer.Reset(k.next())
+			k.add(r)
 		case <-timer.C:
 			timer.Reset(k.next())
-			if running {
+			switch {
+			case k.check == nil:
+				k.add(CheckStatus{Output: fmt.Sprintf("no report within %s", k.cfg.TTL)})
+			case !running:
+				running, started = true, time.Now()
+				go func() { results <- k.once(ctx) }()
+			case time.Since(started) > k.cfg.Timeout+k.cfg.Interval:
 				// A run that ignores its timeout counts as failed once per
 				// interval. No second run starts beside it.
-				if time.Since(started) > k.cfg.Timeout+k.cfg.Interval {
-					k.add(CheckStatus{Output: "the previous run has not ended yet"})
-				}
-				continue
+				k.add(CheckStatus{Output: "the previous run has not ended yet"})
 			}
-			running, started = true, time.Now()
-			go func() { results <- k.once(ctx) }()
 		}
 	}
 }
@@ -113,8 +117,11 @@ func awaitRun(results <-chan CheckStatus) {
 	}
 }
 
-// next is the interval with its jitter.
+// next is how long to wait: for a report, or the interval with its jitter.
 func (k *checker) next() time.Duration {
+	if k.check == nil {
+		return k.cfg.TTL
+	}
 	shift := (2*k.jitter() - 1) * k.cfg.Jitter / 2
 	return max(time.Duration(float64(k.cfg.Interval)*(1+shift)), time.Millisecond)
 }
@@ -132,23 +139,6 @@ func (k *checker) once(ctx context.Context) CheckStatus {
 		res.Exit = e.code
 	}
 	return res
-}
-
-// runTTL waits for reports; without one for the ttl the check fails.
-func (k *checker) runTTL(ctx context.Context) {
-	timer := time.NewTimer(k.cfg.TTL)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case r := <-k.reports:
-			k.add(r)
-		case <-timer.C:
-			k.add(CheckStatus{Output: fmt.Sprintf("no report within %s", k.cfg.TTL)})
-		}
-		timer.Reset(k.cfg.TTL)
-	}
 }
 
 func (k *checker) report(ctx context.Context, state Report, output string) error {

@@ -259,11 +259,9 @@ func (g *Group) step(ctx context.Context, now time.Time, r *roster) (time.Time, 
 
 func (g *Group) notify(u *view.Group, wasHolding bool) {
 	held := 0
-	if !u.Holding.IsZero() {
-		for _, m := range g.set {
-			if m.Held {
-				held++
-			}
+	for _, m := range g.set {
+		if m.Held {
+			held++
 		}
 	}
 	var flapping []string

@@ -99,7 +99,16 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 			group.prober.end()
 		}
 	}()
-	err := mirror.Follow(ctx, s, g.cfg.Path, g.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) (time.Time, error) {
+	opt := NewGroup(g.cfg).cfg.copyOptions()
+	members := opt.MaxChildren
+	opt.Depth, opt.Parts = 2, true
+	opt.MaxChildren = func(rel string) int {
+		if rel == "" {
+			return maxGroups
+		}
+		return members(rel)
+	}
+	err := mirror.Follow(ctx, s, g.cfg.Path, opt, g.wake, func(snap *mirror.Snapshot, changed []string) (time.Time, error) {
 		next := f.take(ctx, snap, changed)
 		if set := f.set(snap); set != nil && up != nil {
 			up(set)
@@ -110,19 +119,6 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 		return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
 	}
 	return err
-}
-
-func (g *Groups) copyOptions() mirror.Options {
-	opt := NewGroup(g.cfg).cfg.copyOptions()
-	members := opt.MaxChildren
-	opt.Depth, opt.Parts = 2, true
-	opt.MaxChildren = func(rel string) int {
-		if rel == "" {
-			return maxGroups
-		}
-		return members(rel)
-	}
-	return opt
 }
 
 type groupsRun struct {

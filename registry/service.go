@@ -5,13 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path"
 	"regexp"
 	"slices"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Formats that can be written.
@@ -134,4 +138,186 @@ func (c ServiceConfig) registration(group, host, id string) Registration {
 		Service: path.Base(group), ID: id, Host: host, Port: c.Port, Ports: c.Ports, Weight: c.Weight, Labels: c.Labels,
 		HAProxyServerOptions: c.HAProxyServerOptions, Shard: c.Shard, Curator: c.Curator, Template: c.Template,
 	}
+}
+
+// want is the wanted state in ZooKeeper at one moment.
+type want struct {
+	present bool
+	status  string // of the member; empty while present: as it is
+	weight  *int
+	state   string    // as status shows it
+	next    time.Time // when to look again though nothing happens; zero: never
+	left    bool      // leaving is done once the znode is gone
+}
+
+// want decides from checks, maintenance and leaving. keep is the time until which
+// an adopted member stays without a verdict; zero if none was adopted.
+func (p *place) want(now, keep time.Time) want {
+	r := p.r
+	checks := r.checks()
+	health := healthOf(checks)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rise(now, health, !keep.IsZero())
+	switch {
+	case !r.left.IsZero():
+		if end := r.left.Add(max(r.cfg.Drain, leaveNotice)); now.Before(end) && p.registered {
+			return want{present: true, status: view.StatusDraining, weight: r.cfg.Weight, state: StateDraining, next: end}
+		}
+		return want{state: StateLeft, left: true}
+	case r.maint.Active(now):
+		return p.wantMaintenance(now)
+	case health == Passing:
+		return r.wantUp(now)
+	case health == Unknown && !keep.IsZero() && (now.Before(keep) || !slices.ContainsFunc(checks, func(c CheckStatus) bool { return !c.OK })):
+		// At the end of keep the latest results decide.
+		w := want{present: true, weight: r.cfg.Weight, state: StateKept}
+		if now.Before(keep) {
+			w.next = keep
+		}
+		return w
+	case health == Critical && r.cfg.OnCritical == OnCriticalStatus && p.everUp:
+		return want{present: true, status: view.StatusDown, weight: r.cfg.Weight, state: StateCritical}
+	case health == Critical:
+		return want{state: StateCritical}
+	}
+	return want{state: StateUnknown}
+}
+
+// rise follows the verdict. A member that rises warms up, unless it was found
+// registered and so was up before.
+func (r *Registrar) rise(now time.Time, health Verdict, found bool) {
+	if health != Passing {
+		if health == Critical {
+			r.wasUp = false
+		}
+		return
+	}
+	if !r.wasUp {
+		r.risen = now
+		if found {
+			r.risen = time.Time{}
+		}
+	}
+	r.wasUp = true
+}
+
+func (r *Registrar) wantUp(now time.Time) want {
+	w := want{present: true, status: view.StatusUp, weight: r.cfg.Weight, state: StateRegistered}
+	if r.cfg.Weight != nil && r.cfg.WarmUp > 0 {
+		weight, next := warmWeight(*r.cfg.Weight, r.risen, now, r.cfg.WarmUp)
+		w.weight, w.next = &weight, next
+	}
+	return w
+}
+
+// leaveNotice is the least time for which a leaving member is shown as draining, so
+// that followers see that it leaves on purpose.
+const leaveNotice = 100 * time.Millisecond
+
+func (p *place) wantMaintenance(now time.Time) want {
+	r := p.r
+	w := want{state: StateMaintenance, next: r.maint.Until}
+	end := r.maint.Since.Add(leaveNotice)
+	if r.maint.Drain {
+		end = r.maint.Since.Add(max(time.Duration(r.maint.DrainFor), leaveNotice))
+	}
+	switch {
+	case now.Before(end) && p.registered:
+		w.present, w.status, w.next = true, view.StatusDraining, earliest(w.next, end)
+	case r.cfg.OnCritical == OnCriticalStatus && p.everUp:
+		w.present, w.status = true, view.StatusMaintenance
+	}
+	w.weight = r.cfg.Weight
+	return w
+}
+
+func (p *place) data(w want, host, id string) ([]byte, error) {
+	r := p.r
+	reg := r.cfg.registration(p.group, host, id)
+	reg.Status, reg.Weight = w.status, w.weight
+	r.mu.Lock()
+	reg.Registered = p.born
+	r.mu.Unlock()
+	return reg.encode(r.cfg.format())
+}
+
+// healthOf combines the verdicts of all checks: passing if all are passing,
+// critical if one is critical. A service without checks is passing.
+func healthOf(checks []CheckStatus) Verdict {
+	v := Passing
+	for _, c := range checks {
+		switch c.State {
+		case Critical:
+			return Critical
+		case Unknown:
+			v = Unknown
+		case Passing:
+		}
+	}
+	return v
+}
+
+// keepFor returns how long an adopted member is kept while its checks have no
+// verdict yet.
+func keepFor(checkers []*checker) time.Duration {
+	var d time.Duration
+	for _, k := range checkers {
+		interval := k.cfg.Interval
+		if k.cfg.Kind == CheckTTL {
+			interval = k.cfg.TTL
+		}
+		d = max(d, interval*time.Duration(k.cfg.Fall))
+	}
+	return d
+}
+
+// warmUpSteps is the number of writes in a warm-up.
+const warmUpSteps = 10
+
+// warmWeight returns the current weight of a member that rose at from, and when the
+// weight changes next (zero: never).
+func warmWeight(weight int, from, now time.Time, d time.Duration) (int, time.Time) {
+	if d <= 0 || weight <= 1 || from.IsZero() || now.Sub(from) >= d {
+		return weight, time.Time{}
+	}
+	step := int(now.Sub(from) * warmUpSteps / d)
+	next := from.Add((d*time.Duration(step+1) + warmUpSteps - 1) / warmUpSteps)
+	return max(1, weight*step/warmUpSteps), next
+}
+
+// Maintenance takes a service out of use on purpose, independent of its checks.
+type Maintenance struct {
+	On     bool      `json:"on"`               // the member is out of service on purpose
+	Reason string    `json:"reason,omitempty"` // for people
+	Since  time.Time `json:"since,omitzero"`   // when it was switched on
+	Until  time.Time `json:"until,omitzero"`   // zero: until it is switched off
+	// Drain shows the member as draining before it is taken out, for DrainFor
+	// (0: as long as the service drains when it leaves).
+	Drain    bool         `json:"drain,omitempty"`
+	DrainFor view.Seconds `json:"drain_for_seconds,omitempty"`
+}
+
+// Active reports whether it takes effect at a time.
+func (m Maintenance) Active(now time.Time) bool {
+	return m.On && (m.Until.IsZero() || now.Before(m.Until))
+}
+
+// save replaces the state file, or removes it when maintenance is off. An empty path keeps
+// nothing.
+func (m Maintenance) save(path string) error {
+	var err error
+	switch {
+	case path == "":
+	case m.On:
+		err = files.SaveJSON(path, m)
+	default:
+		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keep maintenance: %w", err)
+	}
+	return nil
 }

@@ -113,8 +113,14 @@ func WithStatus(members []Member, status string) ([]Member, bool) {
 // MayServe reports whether the member may get traffic: its status is up.
 func (m Member) MayServe() bool { return m.Status == StatusUp }
 
-// Address returns host and port joined, with brackets around an IPv6 address.
-func (m Member) Address() string { return joinHostPort(m.Host, m.Port) }
+// Address returns host and port joined, with brackets around an IPv6 address; without a
+// port it is the host alone.
+func (m Member) Address() string {
+	if m.Port == 0 {
+		return m.Host
+	}
+	return net.JoinHostPort(m.Host, strconv.Itoa(m.Port))
+}
 
 // Tags returns the sorted names of the labels that are tags: those whose value is empty
 // or "true".
@@ -234,14 +240,6 @@ func (g *Groups) Group(name string) (*Group, bool) {
 	return g.Groups[i], true
 }
 
-// joinHostPort joins host and port; a member without a port is its host alone.
-func joinHostPort(host string, port int) string {
-	if port == 0 {
-		return host
-	}
-	return net.JoinHostPort(host, strconv.Itoa(port))
-}
-
 // CompareHosts orders addresses as addresses, so 10.0.0.9 comes before 10.0.0.10. Names
 // come after addresses, in bytewise order.
 func CompareHosts(a, b string) int {
@@ -261,16 +259,13 @@ func CompareHosts(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// maxName bounds a name.
-const maxName = 128
-
 // IsName reports whether a text from ZooKeeper may name something: an id, a group,
 // a file. A name has 1 to 128 letters, digits and ._:- and does not begin with -, so
 // it means nothing in a configuration file, a shell, a path or a list of arguments.
 // Readers of ZooKeeper apply the rule once, where they read; what does not keep it
 // is left out, and reported.
 func IsName(s string) bool {
-	return s != "" && len(s) <= maxName && s[0] != '-' && s != "." && s != ".." && only(s, letters)
+	return s != "" && len(s) <= 128 && s[0] != '-' && s != "." && s != ".." && only(s, letters)
 }
 
 // letters are the characters that a name and a token have in common.

@@ -228,41 +228,29 @@ func (c Chunk) Keys() iter.Seq2[string, Key] {
 
 // Chunks yields all keys below a path ("": all) in order. They come in chunks; successive
 // trees share the chunks that did not change. Chunks leaves out the key at the path
-// itself.
+// itself. It reads the keys of only the first and the last chunk.
 func (t *Tree) Chunks(path string) iter.Seq[Chunk] {
+	if path != "" {
+		path += "/"
+	}
+	has := func(c *chunk, i int) bool { return strings.HasPrefix(c.entries[i].path, path) }
 	return func(yield func(Chunk) bool) {
-		all := t.keys.chunks
-		if path == "" {
-			for _, c := range all {
-				if !yield(Chunk{c, 0, len(c.entries)}) {
-					return
-				}
+		first, from, _ := find(t.keys.chunks, path)
+		all := t.keys.chunks[first:]
+		if len(all) == 0 {
+			return
+		}
+		end := 1 + sort.Search(len(all)-1, func(i int) bool { return !has(all[i+1], 0) })
+		for i, c := range all[:end] {
+			to := len(c.entries)
+			if i == end-1 {
+				to = from + sort.Search(to-from, func(i int) bool { return !has(c, from+i) })
 			}
-			return
+			if to > from && !yield(Chunk{c, from, to}) {
+				return
+			}
+			from = 0
 		}
-		chunksBelow(all, path+"/", yield)
-	}
-}
-
-// chunksBelow yields the chunks of the keys with a prefix. It reads the keys of only the
-// first and the last chunk.
-func chunksBelow(all []*chunk, prefix string, yield func(Chunk) bool) {
-	if len(all) == 0 {
-		return
-	}
-	first, from, _ := find(all, prefix)
-	all = all[first:]
-	has := func(c *chunk, i int) bool { return strings.HasPrefix(c.entries[i].path, prefix) }
-	end := 1 + sort.Search(len(all)-1, func(i int) bool { return !has(all[i+1], 0) })
-	for i, c := range all[:end] {
-		to := len(c.entries)
-		if i == end-1 {
-			to = from + sort.Search(to-from, func(i int) bool { return !has(c, from+i) })
-		}
-		if to > from && !yield(Chunk{c, from, to}) {
-			return
-		}
-		from = 0
 	}
 }
 

@@ -50,8 +50,10 @@ func (s *Server) answer(ctx context.Context, t *tree, q dns.Question, m *dns.Msg
 		a.member(ctx, n.member)
 	case n.leader != nil:
 		a.leader(t, n.leader)
-	case len(labels) == 0:
-		a.apex()
+	case len(labels) == 0 && a.wants(dns.TypeSOA): // the domain itself
+		a.add(s.soa())
+	case len(labels) == 0 && a.wants(dns.TypeNS):
+		a.add(&dns.NS{Hdr: a.typed(s.domain, dns.TypeNS), Ns: "ns." + s.domain})
 	}
 	if len(m.Answer) == 0 {
 		m.Ns = []dns.RR{s.soa()}
@@ -197,13 +199,9 @@ func (a *answers) text(text string) {
 func escape(text string) string {
 	var b strings.Builder
 	for _, c := range []byte(text) {
-		switch {
-		case c == '\\' || c == '"':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c < ' ' || c > '~':
+		if c < ' ' || c > '~' || c == '\\' || c == '"' {
 			fmt.Fprintf(&b, `\%03d`, c)
-		default:
+		} else {
 			b.WriteByte(c)
 		}
 	}
@@ -226,16 +224,6 @@ func (a *answers) leader(t *tree, l *view.Leader) {
 		for _, addr := range addrs {
 			a.address(a.q.Name, addr)
 		}
-	}
-}
-
-// apex answers for the domain itself.
-func (a *answers) apex() {
-	switch a.q.Qtype {
-	case dns.TypeSOA:
-		a.add(a.s.soa())
-	case dns.TypeNS:
-		a.add(&dns.NS{Hdr: a.typed(a.s.domain, dns.TypeNS), Ns: "ns." + a.s.domain})
 	}
 }
 

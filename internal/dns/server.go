@@ -77,7 +77,7 @@ func New(cfg Config, state func() State, metrics *Metrics, log *slog.Logger) (*S
 	}
 	return &Server{
 		cfg: cfg, domain: dns.CanonicalName(cfg.Domain), ttl: uint32(min(max(cfg.TTL, 0), 24*time.Hour) / time.Second),
-		state: state, metrics: metrics, log: log, forward: newForwarder(cfg.Recursors), limit: newLimiter(),
+		state: state, metrics: metrics, log: log, forward: newForwarder(cfg.Recursors), limit: &limiter{buckets: map[netip.Prefix]*bucket{}},
 	}, nil
 }
 
@@ -160,7 +160,7 @@ func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) {
 	if err := w.WriteMsg(m); err != nil {
 		s.log.Debug("cannot send a DNS answer", "to", remote.String(), "err", err)
 	}
-	s.metrics.count(group, m.Rcode)
+	s.metrics.queries.WithLabelValues(group, cmp.Or(dns.RcodeToString[m.Rcode], "other")).Inc()
 }
 
 // udpSize returns the largest size of an answer over UDP.
@@ -175,10 +175,10 @@ func udpSize(r *dns.Msg) int {
 // source asks too fast. Such a source gets an empty, truncated answer and may ask
 // over TCP.
 func (s *Server) reply(ctx context.Context, r *dns.Msg, most int, limited func() bool) (*dns.Msg, string) {
-	if r.Response || len(r.Question) != 1 {
-		if r.Response {
-			return nil, ""
-		}
+	if r.Response {
+		return nil, ""
+	}
+	if len(r.Question) != 1 {
 		return new(dns.Msg).SetRcodeFormatError(r), ""
 	}
 	m := new(dns.Msg).SetReply(r)
@@ -256,14 +256,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}, []string{"group", "rcode"})}
 	reg.MustRegister(m.queries)
 	return m
-}
-
-func (m *Metrics) count(group string, rcode int) {
-	name, ok := dns.RcodeToString[rcode]
-	if !ok {
-		name = "other"
-	}
-	m.queries.WithLabelValues(group, name).Inc()
 }
 
 // listenAgain is the pause before another try to open a listener.

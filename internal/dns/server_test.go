@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -301,7 +302,7 @@ func TestServer_OtherOpcodes(t *testing.T) {
 
 func TestLimiter(t *testing.T) {
 	t.Parallel()
-	l, now := newLimiter(), time.Unix(1000, 0)
+	l, now := &limiter{buckets: map[netip.Prefix]*bucket{}}, time.Unix(1000, 0)
 	count := func(source string, at time.Time) int {
 		n := 0
 		for range 2 * burst {
