@@ -287,18 +287,9 @@ func (d *division) own(ctx context.Context, shard string) error {
 	lock := NewLock(d.s, LockConfig{
 		Path: child(child(d.p.cfg.Path, "locks"), shard), Dialect: Kazoo, Data: []byte(d.p.cfg.ID), Logger: d.p.cfg.Logger,
 	})
-	for {
-		hold, err := lock.Acquire(ctx)
-		if err != nil {
-			return err
-		}
-		err = hold.run(ctx, func(ctx context.Context, hold *Hold) error {
-			d.p.cfg.Work(ctx, shard, hold)
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		if !errors.Is(err, ErrLost) && !errors.Is(err, session.ErrSuspended) {
-			return err
-		}
-	}
+	return lock.while(ctx, func(ctx context.Context, hold *Hold) error {
+		d.p.cfg.Work(ctx, shard, hold)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
 }

@@ -130,7 +130,13 @@ func (h *Hold) Release(ctx context.Context) error {
 	if !h.finish() {
 		return fmt.Errorf("release %s: %w", h.path, ErrNotHeld)
 	}
-	ctx, cancel := h.bound(ctx)
+	// The session may have ended without our knowledge T after the latest answer. Without
+	// a bound, a deferred Release would wait until ZooKeeper is back.
+	end, least := h.s.LastAnswer().Add(h.s.Timeout()), time.Now().Add(h.s.Timeout()/6)
+	if end.Before(least) {
+		end = least
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, end, session.ErrSuspended)
 	defer cancel()
 	err := h.delete(ctx)
 	if err != nil {
@@ -143,18 +149,6 @@ func (h *Hold) Release(ctx context.Context) error {
 		return fmt.Errorf("release %w", err)
 	}
 	return nil
-}
-
-// bound limits the wait of a Release to the time when the session may have ended
-// without our knowledge: T after the latest answer, but at least a sixth of T from
-// now. Otherwise a deferred Release under a context without an end would wait until
-// ZooKeeper is back.
-func (h *Hold) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	end := h.s.LastAnswer().Add(h.s.Timeout())
-	if least := time.Now().Add(h.s.Timeout() / 6); end.Before(least) {
-		end = least
-	}
-	return context.WithDeadlineCause(ctx, end, session.ErrSuspended)
 }
 
 // Keep ends the hold and keeps its znode for a successor in the same session: another

@@ -115,19 +115,22 @@ func (l *Lock) acquire(ctx context.Context, wait func(*Participant) error) (*Hol
 // again, in the next session if need be, and runs fn again. It returns any other error
 // of fn, and what [session.Manager.Each] returns. The Manager's Run must be running.
 func WhileLocked(ctx context.Context, m *session.Manager, cfg LockConfig, fn func(context.Context, *Hold) error) error {
-	return m.Each(ctx, func(ctx context.Context, s *session.Session) error {
-		lock := NewLock(s, cfg)
-		for {
-			hold, err := lock.Acquire(ctx)
-			if err != nil {
-				return err
-			}
-			err = hold.run(ctx, fn)
-			if err == nil || ctx.Err() != nil || !errors.Is(err, ErrLost) {
-				return err
-			}
+	return m.Each(ctx, func(ctx context.Context, s *session.Session) error { return NewLock(s, cfg).while(ctx, fn) })
+}
+
+// while takes the lock and runs fn, again when the hold was lost or suspended before a fn
+// that failed.
+func (l *Lock) while(ctx context.Context, fn func(context.Context, *Hold) error) error {
+	for {
+		hold, err := l.Acquire(ctx)
+		if err != nil {
+			return err
 		}
-	})
+		err = hold.run(ctx, fn)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, ErrLost) && !errors.Is(err, session.ErrSuspended) {
+			return err
+		}
+	}
 }
 
 // run calls fn and releases the hold. It returns why the hold ended if it ended before

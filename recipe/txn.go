@@ -395,12 +395,7 @@ func (x *Txn) Coordinate(ctx context.Context) (Decision, error) {
 	if err := participant.Wait(ctx); err != nil {
 		return Undecided, fmt.Errorf("coordinate %s: %w", x.path, err)
 	}
-	return x.coordinate(ctx, p)
-}
-
-// coordinate counts votes until it can decide. Two at once do no harm: the result is
-// set only once.
-func (x *Txn) coordinate(ctx context.Context, p Proposal) (Decision, error) {
+	// Two at once do no harm: the result is set only once.
 	bounded, cancel := context.WithDeadlineCause(ctx, p.Deadline, errDeadline)
 	defer cancel()
 	seen := map[string]bool{}

@@ -62,17 +62,6 @@ func (v *Value[T]) decode(data []byte, stat session.Stat, exists bool) (Versione
 	return got, nil
 }
 
-func (v *Value[T]) encode(value T) ([]byte, error) {
-	if raw, ok := any(value).([]byte); ok {
-		return raw, nil
-	}
-	data, err := json.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("value %s: %w: %w", v.path, ErrFormat, err)
-	}
-	return data, nil
-}
-
 // Update sets what next returns for the current value, and returns what was set. next is
 // called again with a newer value when another client was first. Its error is returned,
 // and nothing is set.
@@ -108,9 +97,11 @@ func (v *Value[T]) change(ctx context.Context, next func(Versioned[T]) (T, bool,
 		if !wanted || err != nil {
 			return false, err
 		}
-		data, err := v.encode(value)
-		if err != nil {
-			return false, err
+		data, raw := any(value).([]byte)
+		if !raw {
+			if data, err = json.Marshal(value); err != nil {
+				return false, fmt.Errorf("value %s: %w: %w", v.path, ErrFormat, err)
+			}
 		}
 		ops := []session.Op{v.ops.sameEra(era), session.SetOp(v.path, data, now.Version)}
 		if !now.Exists {

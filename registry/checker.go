@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,14 +200,7 @@ const (
 
 // String returns the verdict as status shows it.
 func (v Verdict) String() string {
-	switch v {
-	case Passing:
-		return "passing"
-	case Critical:
-		return "critical"
-	case Unknown:
-	}
-	return "unknown"
+	return cmp.Or(map[Verdict]string{Passing: "passing", Critical: "critical"}[v], "unknown")
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -215,12 +209,7 @@ func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil 
 // UnmarshalText implements encoding.TextUnmarshaler. A word of a newer agent
 // is unknown.
 func (v *Verdict) UnmarshalText(text []byte) error {
-	*v = Unknown
-	for _, known := range []Verdict{Passing, Critical} {
-		if known.String() == string(text) {
-			*v = known
-		}
-	}
+	*v = map[string]Verdict{"passing": Passing, "critical": Critical}[string(text)]
 	return nil
 }
 

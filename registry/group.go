@@ -67,9 +67,7 @@ func (c GroupConfig) Validate() error {
 	if _, err := decoderOf(c.Format); err != nil {
 		return err
 	}
-	switch c.OnEmpty {
-	case "", OnEmptyKeep, OnEmptyRender, OnEmptyFail:
-	default:
+	if !slices.Contains([]string{"", OnEmptyKeep, OnEmptyRender, OnEmptyFail}, c.OnEmpty) {
 		return fmt.Errorf("on_empty %q is not one of keep, render, fail", c.OnEmpty)
 	}
 	if c.Guard.MaxLoss < 0 || c.Guard.MaxLoss > 1 {

@@ -2,9 +2,10 @@ package registry
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net"
 	"net/netip"
@@ -70,7 +71,11 @@ func (p *place) run(ctx context.Context, s *session.Session, again bool) error {
 // ends.
 func (p *place) takeOver(ctx context.Context, s *session.Session) bool {
 	for {
-		from, wait := p.previous()
+		// Until the checks pass, or an operator decides, the previous settings decide.
+		healthy := healthOf(p.r.checks()) == Passing
+		p.r.mu.Lock()
+		from, wait := p.from, !healthy && p.r.left.IsZero() && !p.r.maint.Active(time.Now())
+		p.r.mu.Unlock()
 		switch {
 		case from == nil:
 			return true
@@ -97,15 +102,6 @@ func (p *place) takeOver(ctx context.Context, s *session.Session) bool {
 		p.from, p.node, p.born, p.everUp = nil, node, born, everUp
 		return true
 	}
-}
-
-// previous returns the place whose znode is to be taken over (nil: none), and whether the
-// previous settings still decide about it: until the checks pass, or an operator decides.
-func (p *place) previous() (*place, bool) {
-	healthy := healthOf(p.r.checks()) == Passing
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	return p.from, !healthy && p.r.left.IsZero() && !p.r.maint.Active(time.Now())
 }
 
 // cede gives up the znode as it is, and returns when nothing here touches it any more: its
@@ -380,15 +376,8 @@ func splayOf(name string, splay time.Duration) time.Duration {
 	if splay <= 0 {
 		return 0
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name))
-	// The upper bits of FNV differ little between names that differ in their
-	// last byte only, so they are mixed once more.
-	x := h.Sum64()
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return time.Duration(float64(x>>11) / (1 << 53) * float64(splay))
+	digest := sha256.Sum256([]byte(name))
+	return time.Duration(float64(binary.BigEndian.Uint64(digest[:])>>11) / (1 << 53) * float64(splay))
 }
 
 // localAddress returns the local address from which packets to the server go. It

@@ -145,12 +145,7 @@ func (p *Provider) NoteError(m view.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, k := time.Now(), keyOf(&m)
-	recent := p.errors[k][:0:0]
-	for _, at := range p.errors[k] {
-		if now.Sub(at) < p.cfg.ErrorWindow {
-			recent = append(recent, at)
-		}
-	}
+	recent := slices.DeleteFunc(p.errors[k], func(at time.Time) bool { return now.Sub(at) >= p.cfg.ErrorWindow })
 	if recent = append(recent, now); len(recent) >= p.cfg.Errors {
 		p.down[k] = now.Add(p.cfg.DownFor)
 		recent = nil

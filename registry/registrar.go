@@ -261,7 +261,7 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := m.save(r.cfg.StateFile); err != nil {
-		return fmt.Errorf("service %s: %w", r.cfg.Name, err)
+		return fmt.Errorf("service %s: keep maintenance: %w", r.cfg.Name, err)
 	}
 	r.maint = m
 	log := r.log.With("service", r.cfg.Name, "on", m.On, "reason", m.Reason)

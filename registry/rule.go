@@ -498,11 +498,7 @@ func (r *rule) remember(now time.Time, actual members) {
 	}
 	r.now = actual
 	start := now.Add(-r.cfg.Window)
-	drop := 0
-	for drop < len(r.history) && r.history[drop].until.Before(start) {
-		drop++
-	}
-	r.history = append(r.history[:0:0], r.history[drop:]...)
+	r.history = slices.DeleteFunc(r.history, func(s sighting) bool { return s.until.Before(start) })
 }
 
 // largest returns the largest set of the window, the latest of equals. Members whose loss

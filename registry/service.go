@@ -247,12 +247,11 @@ func (p *place) data(w want, host, id string) ([]byte, error) {
 func healthOf(checks []CheckStatus) Verdict {
 	v := Passing
 	for _, c := range checks {
-		switch c.State {
-		case Critical:
+		if c.State == Critical {
 			return Critical
-		case Unknown:
+		}
+		if c.State == Unknown {
 			v = Unknown
-		case Passing:
 		}
 	}
 	return v
@@ -306,18 +305,14 @@ func (m Maintenance) Active(now time.Time) bool {
 // save replaces the state file, or removes it when maintenance is off. An empty path keeps
 // nothing.
 func (m Maintenance) save(path string) error {
-	var err error
-	switch {
-	case path == "":
-	case m.On:
-		err = files.SaveJSON(path, m)
-	default:
-		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+	if path == "" {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("keep maintenance: %w", err)
+	if m.On {
+		return files.SaveJSON(path, m)
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

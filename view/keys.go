@@ -162,7 +162,10 @@ func (k *Keys) sameRange(o *Keys, prefix string) bool {
 // difference, until fn returns false.
 func diff(a, b cursor, prefix string, fn func(a, b *entry) bool) {
 	for {
-		a.skip(&b)
+		for !a.end() && !b.end() && a.chunks[0] == b.chunks[0] && a.i == b.i { // a shared chunk
+			a.chunks, a.i = a.chunks[1:], 0
+			b.chunks, b.i = b.chunks[1:], 0
+		}
 		x, y := a.below(prefix), b.below(prefix)
 		if x == nil && y == nil {
 			return
@@ -189,13 +192,6 @@ func diff(a, b cursor, prefix string, fn func(a, b *entry) bool) {
 		if (x == nil || y == nil || !x.key.same(y.key)) && !fn(x, y) {
 			return
 		}
-	}
-}
-
-func (c *cursor) skip(o *cursor) {
-	for !c.end() && !o.end() && c.chunks[0] == o.chunks[0] && c.i == o.i {
-		c.chunks, c.i = c.chunks[1:], 0
-		o.chunks, o.i = o.chunks[1:], 0
 	}
 }
 

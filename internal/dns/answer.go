@@ -104,7 +104,11 @@ func (a *answers) members(ctx context.Context, z *zone, port string) {
 		case a.wants(dns.TypeSRV):
 			a.srv(m, p, suffix)
 		case a.wants(dns.TypeA) || a.wants(dns.TypeAAAA):
-			for _, addr := range a.addrs(ctx, m) {
+			addrs := []netip.Addr{m.addr}
+			if m.host != "" {
+				addrs = a.s.forward.addresses(ctx, m.host, a.q.Qtype)
+			}
+			for _, addr := range addrs {
 				if !seen[addr] {
 					seen[addr] = true
 					a.address(a.q.Name, addr)
@@ -127,15 +131,6 @@ func (a *answers) srv(m *member, port int, suffix string) {
 	if m.addr.IsValid() && !a.m.Truncated {
 		a.m.Extra = append(a.m.Extra, record(a.typed(target, 0), m.addr))
 	}
-}
-
-// addrs returns the addresses of a member. If the host is a name, it asks the
-// recursors, if any.
-func (a *answers) addrs(ctx context.Context, m *member) []netip.Addr {
-	if m.addr.IsValid() {
-		return []netip.Addr{m.addr}
-	}
-	return a.s.forward.addresses(ctx, m.host, a.q.Qtype)
 }
 
 // address adds an address record when its kind is asked for.
