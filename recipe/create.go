@@ -18,7 +18,6 @@ import (
 // that the clean-up continues in the background.
 const cleanupWait = 2 * time.Second
 
-// child returns the path of a child of dir.
 func child(dir, name string) string {
 	if dir == "/" {
 		return "/" + name
@@ -26,7 +25,6 @@ func child(dir, name string) string {
 	return dir + "/" + name
 }
 
-// base returns the last element of a path.
 func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 // withParents runs a create. When the parents are missing, it makes them and runs
@@ -248,7 +246,6 @@ func (o *operations) keep(m *marker) {
 	}
 }
 
-// dir returns the directory of the markers.
 func (o *operations) dir() string { return o.path + "-ops" }
 
 // era returns the era, as it was last read. Call it before the read that relies on it.

@@ -264,6 +264,7 @@ func (d *division) release(want []string) {
 	}
 }
 
+// take asks for the wanted shards, and works on each while it is ours.
 func (d *division) take(want []string) {
 	for _, shard := range want {
 		if d.owned[shard] != nil {
@@ -275,21 +276,17 @@ func (d *division) take(want []string) {
 		go func() {
 			defer close(o.done)
 			defer stop()
-			if err := d.own(ctx, shard); err != nil && ctx.Err() == nil {
+			lock := NewLock(d.s, LockConfig{
+				Path: child(child(d.p.cfg.Path, "locks"), shard), Dialect: Kazoo, Data: []byte(d.p.cfg.ID), Logger: d.p.cfg.Logger,
+			})
+			err := lock.while(ctx, func(ctx context.Context, hold *Hold) error {
+				d.p.cfg.Work(ctx, shard, hold)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+			if err != nil && ctx.Err() == nil {
 				d.fail(err)
 			}
 		}()
 	}
-}
-
-// own takes a shard, again when its hold was lost, and works on it until ctx ends.
-func (d *division) own(ctx context.Context, shard string) error {
-	lock := NewLock(d.s, LockConfig{
-		Path: child(child(d.p.cfg.Path, "locks"), shard), Dialect: Kazoo, Data: []byte(d.p.cfg.ID), Logger: d.p.cfg.Logger,
-	})
-	return lock.while(ctx, func(ctx context.Context, hold *Hold) error {
-		d.p.cfg.Work(ctx, shard, hold)
-		<-ctx.Done()
-		return context.Cause(ctx)
-	})
 }

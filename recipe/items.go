@@ -50,7 +50,6 @@ func newEra(ctx context.Context, ops *operations, dir string) error {
 	return createContainers(ctx, ops.s, child(dir, "x"))
 }
 
-// ready reports whether the item may be taken now.
 func (i item) ready() bool { return i.due <= time.Now().UnixMilli() }
 
 // before is the order in which items are taken.

@@ -157,7 +157,6 @@ func (k *nodeKeeper) reportEdges() {
 	}
 }
 
-// pause returns how long to wait for an event.
 func (k *nodeKeeper) pause(next time.Time) time.Duration {
 	sooner := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
@@ -260,7 +259,6 @@ func (k *nodeKeeper) reconcile(ctx context.Context) (NodeWant, error) {
 	return w, nil //nolint:nilerr // Blocked is a state; its watch says when it ends
 }
 
-// look reads the znode and sets a watch on it.
 func (k *nodeKeeper) look(ctx context.Context) error {
 	k.unwatch()
 	was := k.state.Owned
@@ -345,7 +343,6 @@ func (k *nodeKeeper) found(data []byte, stat session.Stat, was bool) {
 	k.own(data, stat)
 }
 
-// own notes the state of our znode.
 func (k *nodeKeeper) own(data []byte, stat session.Stat) {
 	k.state.Owned, k.state.Data, k.state.Czxid, k.version = true, data, stat.Czxid, stat.Version
 }
@@ -360,7 +357,6 @@ func (k *nodeKeeper) vanished(was bool) {
 	k.lose()
 }
 
-// lose notes that we own no znode.
 func (k *nodeKeeper) lose() {
 	k.state.Owned, k.state.Adopted, k.state.Data, k.state.Czxid, k.version = false, false, nil, 0, -1
 	if k.cfg.Sequence != nil {
@@ -369,7 +365,6 @@ func (k *nodeKeeper) lose() {
 	k.state.Known = true
 }
 
-// at notes where the znode is.
 func (k *nodeKeeper) at(path string) {
 	k.name(path)
 	k.state.Path = k.Path()

@@ -282,19 +282,6 @@ func (g *Group) notify(u *view.Group, wasHolding bool) {
 	}
 }
 
-// allowed reports whether the address may be a member. With an allow list it
-// rejects host names, because a name may resolve to another address later.
-func (c GroupConfig) allowed(host string) bool {
-	if len(c.Allow) == 0 {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(c.Allow, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
 // Instances reads the members of a group once, as [Group.Run] would show them first. A
 // group that does not exist has none. The error is that of the read, or the cause of ctx
 // or of the end of the session. [Group] follows a group instead.

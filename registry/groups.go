@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -421,7 +422,10 @@ func (r *roster) judge(name string, node mirror.Node) (*view.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !r.cfg.allowed(m.Host) {
+	// With an allow list a host name is rejected, because it may resolve to another address
+	// later.
+	addr, _ := netip.ParseAddr(m.Host)
+	if len(r.cfg.Allow) > 0 && !slices.ContainsFunc(r.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return nil, fmt.Errorf("address %s is not within the allowed subnets", m.Host)
 	}
 	if host, ok := strings.CutSuffix(m.Node, "-"+path.Base(r.cfg.Path)); ok && host != "" {

@@ -200,15 +200,6 @@ func (r *Registrar) summarize() {
 	}
 }
 
-// adopt takes over a znode that was found, and the state that only its data
-// contains.
-func (p *place) adopt(data []byte) {
-	p.r.mu.Lock()
-	defer p.r.mu.Unlock()
-	p.born, p.everUp = curatorRegistered(data), true
-	p.r.risen = time.Time{} // it was up before, so it is warm
-}
-
 func (p *place) known() string {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
@@ -325,7 +316,10 @@ func (m *membership) identify() error {
 func (m *membership) wanted(state recipe.NodeState) (recipe.NodeWant, error) {
 	if state.Owned && state.Adopted && state.Czxid != m.found {
 		m.found, m.keep = state.Czxid, time.Now().Add(keepFor(m.r.checkers))
-		m.adopt(state.Data)
+		m.r.mu.Lock()
+		m.born, m.everUp = curatorRegistered(state.Data), true
+		m.r.risen = time.Time{} // it was up before, so it is warm
+		m.r.mu.Unlock()
 	}
 	w := m.want(time.Now(), m.keep)
 	if w.state == StateRegistered || w.state == StateCritical || !w.present {

@@ -169,7 +169,12 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 		return fmt.Errorf("service %s: %w", r.cfg.Name, r.fault)
 	}
 	r.loadState()
-	again := r.enter(s)
+	r.mu.Lock()
+	again := r.sessions > 0 && !r.former[s.ID()] // it is not the first session
+	r.sessions++
+	r.running++
+	r.former[s.ID()], r.session = true, s
+	r.mu.Unlock()
 	defer r.exit()
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -193,18 +198,6 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	return context.Cause(within)
 }
 
-// enter notes a session and reports whether it is not the first one.
-func (r *Registrar) enter(s *session.Session) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	again := r.sessions > 0 && !r.former[s.ID()]
-	r.sessions++
-	r.running++
-	r.former[s.ID()] = true
-	r.session = s
-	return again
-}
-
 func (r *Registrar) exit() {
 	defer r.changed()
 	r.mu.Lock()
@@ -222,24 +215,18 @@ func (r *Registrar) exit() {
 // name may be empty when the service has one ttl check. It waits for the check
 // to take the report, at most until ctx ends.
 func (r *Registrar) Report(ctx context.Context, check string, state Report, output string) error {
-	var ttl []*checker
-	for _, k := range r.checkers {
-		if k.cfg.Name == check {
-			return k.report(ctx, state, output)
-		}
-		if k.cfg.Kind == CheckTTL {
-			ttl = append(ttl, k)
-		}
-	}
+	meant := slices.DeleteFunc(slices.Clone(r.checkers), func(k *checker) bool {
+		return k.cfg.Name != check && (check != "" || k.cfg.Kind != CheckTTL)
+	})
 	switch {
+	case len(meant) == 1:
+		return meant[0].report(ctx, state, output)
 	case check != "":
 		return fmt.Errorf("service %s has no check %q", r.cfg.Name, check)
-	case len(ttl) == 1:
-		return ttl[0].report(ctx, state, output)
-	case len(ttl) == 0:
+	case len(meant) == 0:
 		return fmt.Errorf("service %s has no ttl check", r.cfg.Name)
 	}
-	return fmt.Errorf("service %s has %d ttl checks: name one", r.cfg.Name, len(ttl))
+	return fmt.Errorf("service %s has %d ttl checks: name one", r.cfg.Name, len(meant))
 }
 
 // Maintenance takes the service out of use (on) or back in. It ends by itself at

@@ -40,13 +40,6 @@ type hostAddrs struct {
 	until time.Time
 }
 
-func newForwarder(recursors []string) *forwarder {
-	return &forwarder{
-		recursors: recursors, slots: make(chan struct{}, maxForwarded), known: map[hostKey]hostAddrs{},
-		udp: dns.Client{Net: "udp", Timeout: forwardTimeout, UDPSize: maxUDP}, tcp: dns.Client{Net: "tcp", Timeout: forwardTimeout},
-	}
-}
-
 func (f *forwarder) enabled() bool { return len(f.recursors) > 0 }
 
 // pass returns the answer of the first recursor that answers, or m if no recursor

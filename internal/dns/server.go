@@ -77,7 +77,12 @@ func New(cfg Config, state func() State, metrics *Metrics, log *slog.Logger) (*S
 	}
 	return &Server{
 		cfg: cfg, domain: dns.CanonicalName(cfg.Domain), ttl: uint32(min(max(cfg.TTL, 0), 24*time.Hour) / time.Second),
-		state: state, metrics: metrics, log: log, forward: newForwarder(cfg.Recursors), limit: &limiter{buckets: map[netip.Prefix]*bucket{}},
+		state: state, metrics: metrics, log: log,
+		forward: &forwarder{
+			recursors: cfg.Recursors, slots: make(chan struct{}, maxForwarded), known: map[hostKey]hostAddrs{},
+			udp: dns.Client{Net: "udp", Timeout: forwardTimeout, UDPSize: maxUDP}, tcp: dns.Client{Net: "tcp", Timeout: forwardTimeout},
+		},
+		limit: &limiter{buckets: map[netip.Prefix]*bucket{}},
 	}, nil
 }
 
