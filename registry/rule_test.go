@@ -313,6 +313,7 @@ func (p *ruleProgram) judgeWindow(serves map[int]bool) {
 		p.fault("%s", worst)
 	}
 }
+
 func (p *ruleProgram) judge(held bool, serves map[int]bool) {
 	holds := !p.r.since.IsZero()
 	if holds && !held {
