@@ -52,8 +52,6 @@ type abilities struct {
 	of map[string]*ability
 }
 
-func newAbilities() *abilities { return &abilities{of: map[string]*ability{}} }
-
 func (a *abilities) server(name string) *ability {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -244,8 +244,10 @@ func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 		case lost.sent && r.write:
 			return nil, r.fail(s.explain(ctx, w, r.unknown(s.cause())))
 		}
-		if err := again.again(ctx, s); err != nil {
-			return nil, r.fail(err)
+		if again.policy != nil {
+			if err := again.wait(ctx, s); err != nil {
+				return nil, r.fail(err)
+			}
 		}
 		losses++
 		s.calm(ctx, losses)

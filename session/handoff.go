@@ -98,8 +98,6 @@ func openState(dir string, h host) (*stateStore, error) {
 	return &stateStore{dir: dir, host: h, lock: f}, nil
 }
 
-func (st *stateStore) close() { _ = st.lock.Close() }
-
 // load returns the session of the previous process. It returns nil when there is no such
 // session, and an error when the session cannot be taken over.
 func (st *stateStore) load(cfg Config) (*saved, error) {
@@ -142,14 +140,8 @@ func ensemble(cfg Config) []string {
 }
 
 func (st *stateStore) save(s *Session, note []byte) error {
-	s.mu.Lock()
-	v := saved{
-		Version: stateVersion, Ensemble: ensemble(s.cfg), Chroot: s.cfg.Chroot,
-		ID: s.id, Password: s.password, Timeout: s.Timeout(), Zxid: s.zxid.Load(),
-		Machine: st.host.machine, Boot: st.host.boot, Agent: s.cfg.Identity, Time: time.Now().UTC(),
-		Note: note,
-	}
-	s.mu.Unlock()
+	v := s.saved()
+	v.Machine, v.Boot, v.Time, v.Note = st.host.machine, st.host.boot, time.Now().UTC(), note
 	b, err := json.MarshalIndent(v, "", "  ") //nolint:gosec // whoever takes the session over needs its password; the file is 0600
 	if err != nil {
 		return fmt.Errorf("session file: %w", err)
@@ -158,13 +150,4 @@ func (st *stateStore) save(s *Session, note []byte) error {
 		return fmt.Errorf("session file: %w", err)
 	}
 	return nil
-}
-
-// forget removes the file, because the session in it has been closed.
-func (st *stateStore) forget() error {
-	err := os.Remove(filepath.Join(st.dir, stateName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

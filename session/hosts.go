@@ -29,8 +29,6 @@ const (
 	maxSilencePause = 2 * time.Minute
 )
 
-var errEnded = errors.New("session has ended")
-
 // hosts chooses and dials servers for one session. It replaces the client library's own
 // HostProvider, which resolves names only once, gives the dialer addresses instead of
 // names, and sleeps for a fixed second after every round.
@@ -120,8 +118,8 @@ func hungUp(err error) bool {
 // dial is the library's dialer. After a failure of all servers it pauses before it
 // returns the error, because the library dials again at once.
 func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
-	if err := h.pause(); err != nil {
-		return newWire(h.s, nil, server), nil //nolint:nilerr // the session has ended: the library gets a dead connection
+	if !h.pause() {
+		return newWire(h.s, nil, server), nil // a dead connection
 	}
 	var conn net.Conn
 	var err error
@@ -165,8 +163,9 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	return w, nil
 }
 
-// pause waits before an attempt, if there is a reason.
-func (h *hosts) pause() error {
+// pause waits before an attempt, if there is a reason. It returns false when the session
+// has ended.
+func (h *hosts) pause() bool {
 	_, overload := h.patience()
 	h.s.mu.Lock()
 	round := 0
@@ -181,17 +180,16 @@ func (h *hosts) pause() error {
 	h.rest = false
 	h.s.mu.Unlock()
 	if round == 0 && overload == 0 {
-		return h.ctx.Err()
+		return h.ctx.Err() == nil
 	}
 	limit := min(maxBackoff, max(h.s.cfg.Timeout/3, minBackoff))
 	d := max(overload, min(minBackoff<<min(max(round-1, 0), 10), limit))
 	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, no secret
 	if h.gone() {
 		h.s.expire("a server takes new sessions but refuses this one")
-		return errEnded
+		return false
 	}
-	pace.Sleep(h.ctx, d)
-	return h.ctx.Err()
+	return pace.Sleep(h.ctx, d)
 }
 
 // open connects to a server within limit. The connection keeps that deadline, so the

@@ -136,9 +136,7 @@ func (s *Session) giveAfterReplies(give func()) {
 	calls := slices.Collect(maps.Values(w.pending))
 	w.mu.Unlock()
 	s.hosts.writers.Go(func() {
-		for _, c := range calls {
-			<-c.done
-		}
+		_ = awaitAll(context.Background(), calls...)
 		give()
 	})
 }

@@ -6,9 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zkagent/zkagent/internal/jute"
 )
 
 // Manager keeps a session: it connects, and starts the next session when one has
@@ -29,7 +34,7 @@ type Manager struct {
 
 	// Set and used by Run.
 	store   *stateStore // nil: no handoff
-	waiting *parked     // the session that waits for a majority, or nil
+	waiting *saved      // the session that waits for a majority, or nil
 	reading bool        // the next session uses a read-only server
 	parks   bool        // Run may park sessions
 }
@@ -172,7 +177,7 @@ func (m *Manager) loop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer store.close()
+		defer store.lock.Close()
 		m.store = store
 		if m.cfg.FollowReconfig {
 			m.setError(m.loadServers())
@@ -289,4 +294,61 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	_ = s.Close()
 	return nil, fmt.Errorf("dial zookeeper: %w", err)
+}
+
+// libraryBuffer bounds a frame of the library, which sees only pings and handshakes.
+// Its own default is 1.5 MB for each direction.
+const libraryBuffer = 4 << 10
+
+// connect starts the client library, which begins to dial.
+func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
+	text := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	text.SetPrefix("zookeeper client: ")
+	lib, events, err := zk.Connect(s.cfg.Servers, s.cfg.Timeout,
+		zk.WithHostProvider(s.hosts),
+		zk.WithDialer(s.hosts.dial),
+		zk.WithLogger(text),
+		zk.WithMaxBufferSize(libraryBuffer),
+		zk.WithMaxConnBufferSize(libraryBuffer),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start the zookeeper client: %w", err)
+	}
+	return lib, events, nil
+}
+
+// shutdown ends the session from our side. It closes the session on the server too,
+// unless it hands the session over.
+func (s *Session) shutdown(handOver bool) {
+	s.mu.Lock()
+	w := s.cur
+	s.mu.Unlock()
+	if !s.end(Closed, ErrClosed) {
+		return
+	}
+	c := newCall(jute.OpClose, newFrame(jute.OpClose))
+	if w != nil && !handOver && w.send(c) { // wait briefly for the reply
+		ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit(s.Timeout()))
+		defer cancel()
+		_ = awaitAll(ctx, c)
+	}
+}
+
+// finish ends the client library and waits for all of it.
+func (s *Session) finish(lib *zk.Conn, events <-chan zk.Event) {
+	s.hosts.cancel()
+	s.mu.Lock()
+	w := s.dialed
+	s.cur = nil
+	s.mu.Unlock()
+	if w != nil {
+		w.detach()
+	}
+	<-s.hosts.settled.Done()
+	lib.Close()
+	for range events {
+	}
+	s.hosts.writers.Wait()
+	s.cleanups.Wait()
+	s.watches.end()
 }

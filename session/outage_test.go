@@ -518,7 +518,7 @@ func TestSession_AddressesOfOneName(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				_ = s.shutdown(false)
+				s.shutdown(false)
 				s.finish(lib, events)
 			}()
 			began := time.Now()

@@ -29,14 +29,6 @@ import (
 // seekPause is the pause between two looks for a server with, or without, a majority.
 const seekPause = 2 * time.Second
 
-// parked is a session that waits for a majority.
-type parked struct {
-	id       int64
-	password []byte
-	zxid     int64
-	timeout  time.Duration
-}
-
 // seekWriter asks the other servers until one has a majority. Then it ends the session
 // of the read-only server.
 func (h *hosts) seekWriter(w *wire) {
@@ -106,11 +98,9 @@ func (m *Manager) lack(ctx context.Context, s *Session, ended *sync.WaitGroup) <
 
 // park ends a session in this process, and keeps what is needed to resume it.
 func (m *Manager) park(s *Session) {
-	s.mu.Lock()
-	p := &parked{s.id, slices.Clone(s.password), s.zxid.Load(), s.Timeout()}
-	s.mu.Unlock()
+	p := s.saved()
 	if s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, ErrReadOnly)) {
-		m.waiting, m.reading = p, true
+		m.waiting, m.reading = &p, true
 	}
 }
 
@@ -122,9 +112,6 @@ func (m *Manager) unpark(s *Session) *Session {
 		s.reader.Store(true)
 		return s
 	}
-	p := m.waiting
-	s.resumed, s.id, s.password = true, p.id, slices.Clone(p.password)
-	s.zxid.Store(p.zxid)
-	s.timeout.Store(int64(p.timeout))
+	s.resume(m.waiting)
 	return s
 }

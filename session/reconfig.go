@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/jute"
@@ -34,21 +34,13 @@ const (
 )
 
 // learned holds the servers in the ensemble's list, for all sessions of a Manager.
-type learned struct {
-	mu      sync.Mutex // guards servers
-	servers []string
-}
+type learned struct{ servers atomic.Pointer[[]string] }
 
 func (l *learned) get() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.servers)
-}
-
-func (l *learned) set(servers []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.servers = slices.Clone(servers)
+	if servers := l.servers.Load(); servers != nil {
+		return slices.Clone(*servers)
+	}
+	return nil
 }
 
 // serverOrder returns the servers to try: the learned ones, then the configured ones. It
@@ -78,7 +70,7 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 		}
 		if len(servers) > 0 && s.State() != ReadOnly && !slices.Equal(servers, m.cfg.learned.get()) {
 			s.log.Info("servers of the ensemble", "servers", strings.Join(servers, ","))
-			m.cfg.learned.set(servers)
+			m.cfg.learned.servers.Store(&servers)
 			order := serverOrder(&s.cfg)
 			s.mu.Lock()
 			s.hosts.servers, s.hosts.next = order, 0
@@ -166,7 +158,7 @@ func (m *Manager) loadServers() error {
 	case err != nil:
 		return fmt.Errorf("servers of the previous process: %w", err)
 	case slices.Equal(v.Ensemble, ensemble(m.cfg)) && len(v.Servers) <= maxServers:
-		m.cfg.learned.set(v.Servers)
+		m.cfg.learned.servers.Store(&v.Servers)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (b *watchBook) set(zxid int64, paths []string, of kinds, send func(*call) b
 			if !send(b.setWatches(zxid, &batch)) {
 				return false
 			}
-			batch.reset()
+			batch = watchBatch{}
 		}
 	}
 	return true
@@ -83,14 +83,6 @@ func (t *watchBatch) put(of kinds, path string) {
 			t.n[k]++
 			t.paths[k].String(path)
 		}
-	}
-}
-
-// reset empties the batch, and keeps its memory for the next one.
-func (t *watchBatch) reset() {
-	for k := range t.paths {
-		t.n[k] = 0
-		t.paths[k].Reset()
 	}
 }
 

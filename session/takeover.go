@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -26,7 +29,10 @@ func (s *Session) Note() json.RawMessage { return s.note }
 // next returns the session to try: once that of the previous process, then a new one.
 func (m *Manager) next(ctx context.Context, first bool) *Session {
 	s := newSession(ctx, m.cfg)
-	s.close = func() error { return s.shutdown(false) }
+	s.close = func() error {
+		s.shutdown(false)
+		return nil
+	}
 	if m.waiting != nil {
 		return m.unpark(s)
 	}
@@ -42,14 +48,28 @@ func (m *Manager) next(ctx context.Context, first bool) *Session {
 	if v == nil {
 		return s
 	}
-	s.resumed, s.note = true, v.Note
+	s.resume(v)
 	s.rebooted = v.Boot != m.store.host.boot
-	s.id, s.password = v.ID, v.Password
+	return s
+}
+
+// resume makes s the session that was saved.
+func (s *Session) resume(v *saved) {
+	s.resumed, s.note, s.id, s.password = true, v.Note, v.ID, v.Password
 	s.zxid.Store(v.Zxid)
 	if v.Timeout > 0 && v.Timeout <= 24*time.Hour {
 		s.timeout.Store(int64(v.Timeout))
 	}
-	return s
+}
+
+// saved returns what another session of this process, or of the next one, resumes.
+func (s *Session) saved() saved {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return saved{
+		Version: stateVersion, Ensemble: ensemble(s.cfg), Chroot: s.cfg.Chroot,
+		ID: s.id, Password: slices.Clone(s.password), Timeout: s.Timeout(), Zxid: s.zxid.Load(), Agent: s.cfg.Identity,
+	}
 }
 
 func (m *Manager) setError(err error) {
@@ -63,7 +83,7 @@ func (m *Manager) setError(err error) {
 func (m *Manager) connected(s *Session) bool {
 	if s.rebooted {
 		s.log.Info("closed the session of the previous boot with its ephemeral znodes", "session", hexID(s.ID()))
-		_ = s.shutdown(false)
+		s.shutdown(false)
 		return false
 	}
 	if s.State() == ReadOnly {
@@ -97,13 +117,13 @@ func (m *Manager) leave(s *Session) error {
 	if live && handOver {
 		m.keep(s)
 	}
-	err := s.shutdown(handOver)
-	if live && !handOver && m.store != nil {
-		if e := m.store.forget(); e != nil {
-			err = errors.Join(err, fmt.Errorf("forget session: %w", e))
+	s.shutdown(handOver)
+	if live && !handOver && m.store != nil { // what the file holds has been closed
+		if err := os.Remove(filepath.Join(m.store.dir, stateName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget session: %w", err)
 		}
 	}
-	return err
+	return nil
 }
 
 // Two processes with one session take it from each other forever, because a server ends

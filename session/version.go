@@ -33,8 +33,7 @@ func (s *Session) CheckServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.lookVersion(ctx, w.server, w.able)
-	if w.able.known() {
+	if s.lookVersion(ctx, w.server, w.able) {
 		return w.able.warning()
 	}
 	err = s.ask(ctx, jute.OpCheckWatches, "/", []any{jute.WatcherAny})
@@ -81,21 +80,24 @@ func oldVersion(version string) bool {
 	return err == nil && (x < 3 || x == 3 && y < 5)
 }
 
-// lookVersion asks the server for its version, unless it did so within the last hour.
-// After an upgrade of the server it forgets what the server refused before.
-func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
+// lookVersion asks the server for its version, unless it did so within the last hour, and
+// reports whether it is known. After an upgrade of the server it forgets what the server
+// refused before.
+func (s *Session) lookVersion(ctx context.Context, server string, a *ability) bool {
 	a.mu.Lock()
-	if !a.asked.IsZero() && time.Since(a.asked) < versionAgain {
-		a.mu.Unlock()
-		return
+	before, recent := a.version, time.Since(a.asked) < versionAgain
+	if !recent {
+		a.asked = time.Now()
 	}
-	a.asked = time.Now()
 	a.mu.Unlock()
+	if recent {
+		return before != ""
+	}
 	answer, err := s.hosts.askWord(ctx, server)
 	version := parseVersion(answer)
 	if version == "" {
 		s.log.Debug("cannot learn the version of the server by the four-letter word srvr", "server", server, "err", err)
-		return
+		return before != ""
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,6 +105,7 @@ func (s *Session) lookVersion(ctx context.Context, server string, a *ability) {
 		clear(a.until)
 	}
 	a.version = version
+	return true
 }
 
 // explain adds the server's version to the error of a request, if the version may be the
@@ -141,10 +144,4 @@ func (a *ability) warning() error {
 		return ErrOldServer
 	}
 	return nil
-}
-
-func (a *ability) known() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.version != ""
 }

@@ -333,7 +333,7 @@ func TestHandoff_StateFileIsPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.close()
+	defer st.lock.Close()
 	if err := st.save(bareSession(t), nil); err != nil {
 		t.Fatal(err)
 	}

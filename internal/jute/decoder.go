@@ -80,19 +80,24 @@ func (d *Decoder) Int64() int64 {
 	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // The same bits.
 }
 
+// length reads the length of a buffer, string or vector. It returns 0 for length -1, and
+// for an error.
+func (d *Decoder) length() (n int, none bool) { //nolint:nonamedreturns // says what is false
+	switch l := d.Int32(); {
+	case l < -1:
+		d.fail(ErrLength)
+		return 0, true
+	default:
+		return max(int(l), 0), d.err != nil || l == -1
+	}
+}
+
 // Buffer reads a length and that many bytes, as a copy. Length -1 gives nil,
 // length 0 an empty slice that is not nil.
 func (d *Decoder) Buffer() []byte {
-	n := d.Int32()
-	switch {
-	case d.err != nil || n == -1:
-		return nil
-	case n < -1:
-		d.fail(ErrLength)
-		return nil
-	}
-	b := d.take(int(n))
-	if d.err != nil {
+	n, none := d.length()
+	b := d.take(n)
+	if none || d.err != nil {
 		return nil
 	}
 	return append(make([]byte, 0, len(b)), b...)
@@ -100,33 +105,20 @@ func (d *Decoder) Buffer() []byte {
 
 // String reads a length and that many bytes. Length -1 gives "".
 func (d *Decoder) String() string {
-	n := d.Int32()
-	switch {
-	case d.err != nil || n == -1:
-		return ""
-	case n < -1:
-		d.fail(ErrLength)
-		return ""
-	}
-	return string(d.take(int(n)))
+	n, _ := d.length()
+	return string(d.take(n))
 }
 
 // Count reads the length of a vector whose elements take at least size bytes
 // each. Length -1 gives 0. A length that cannot fit into what is left is an
 // error, so that a caller may allocate for it.
 func (d *Decoder) Count(size int) int {
-	n := d.Int32()
-	switch {
-	case d.err != nil || n == -1:
-		return 0
-	case n < -1:
-		d.fail(ErrLength)
-		return 0
-	case int64(n)*int64(size) > int64(d.Len()):
+	n, _ := d.length()
+	if int64(n)*int64(size) > int64(d.Len()) {
 		d.fail(ErrShort)
 		return 0
 	}
-	return int(n)
+	return n
 }
 
 // Strings reads a vector of strings; nil when it is empty.
