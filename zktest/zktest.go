@@ -217,13 +217,6 @@ func (s *Server) Put(tb testing.TB, path, data string) {
 	tb.Helper()
 	err := s.zk.Set(path, []byte(data))
 	if err != nil {
-		for i := 1; i < len(path); i++ {
-			if path[i] == '/' && !s.zk.Exists(path[:i]) {
-				if err = s.zk.Create(path[:i], nil); err != nil {
-					tb.Fatalf("zktest: create %s: %v", path[:i], err)
-				}
-			}
-		}
 		err = s.zk.Create(path, []byte(data))
 	}
 	if err != nil {
