@@ -72,11 +72,7 @@ func (h *hosts) Init([]string) error { return nil }
 func (h *hosts) Connected()          {}
 
 // Len returns the number of servers.
-func (h *hosts) Len() int {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	return len(h.servers)
-}
+func (h *hosts) Len() int { return len(locked(&h.s.mu, &h.servers)) }
 
 // Next returns the server to try. The second result would make the library sleep.
 func (h *hosts) Next() (string, bool) {

@@ -80,11 +80,7 @@ func (z *sizes) add(seen tally) {
 	z.t.n, z.t.bytes, z.t.squares = z.t.n+seen.n, z.t.bytes+seen.bytes, z.t.squares+seen.squares
 }
 
-func (z *sizes) now() tally {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.t
-}
+func (z *sizes) now() tally { return locked(&z.mu, &z.t) }
 
 // inFlight bounds what all requests of a session ask for at once.
 type inFlight struct {
@@ -125,9 +121,7 @@ func (f inFlight) give(n int) {
 // giveAfterReplies frees the room of requests whose caller has stopped waiting, when
 // their replies are here or their connection has ended.
 func (s *Session) giveAfterReplies(give func()) {
-	s.mu.Lock()
-	w := s.cur
-	s.mu.Unlock()
+	w := locked(&s.mu, &s.cur)
 	if w == nil {
 		give()
 		return

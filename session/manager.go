@@ -93,9 +93,7 @@ func (m *Manager) Session(ctx context.Context) (*Session, error) {
 
 func (m *Manager) waitError(ctx context.Context, trying *Session) error {
 	err := fmt.Errorf("wait for a session: %w: %w", context.Cause(ctx), ErrNoServer)
-	m.mu.Lock()
-	last := m.lastErr
-	m.mu.Unlock()
+	last := locked(&m.mu, &m.lastErr)
 	if trying != nil {
 		last = cmp.Or(trying.lastError(), last)
 	}
@@ -105,11 +103,7 @@ func (m *Manager) waitError(ctx context.Context, trying *Session) error {
 	return err
 }
 
-func (s *Session) lastError() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lastErr
-}
+func (s *Session) lastError() error { return locked(&s.mu, &s.lastErr) }
 
 // State returns the state of the current session.
 func (m *Manager) State() State { return m.Status().State }
@@ -320,9 +314,7 @@ func (s *Session) connect() (*zk.Conn, <-chan zk.Event, error) {
 // shutdown ends the session from our side. It closes the session on the server too,
 // unless it hands the session over.
 func (s *Session) shutdown(handOver bool) {
-	s.mu.Lock()
-	w := s.cur
-	s.mu.Unlock()
+	w := locked(&s.mu, &s.cur)
 	if !s.end(Closed, ErrClosed) {
 		return
 	}

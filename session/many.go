@@ -1,11 +1,14 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -263,9 +266,7 @@ func (m *manyRead) part(ctx context.Context, ids []int) error {
 }
 
 func (m *manyRead) full() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.limit > 0 && m.data > m.limit
+	return m.limit > 0 && locked(&m.mu, &m.data) > m.limit
 }
 
 // multiRead returns the request for some paths.
@@ -377,33 +378,10 @@ func (m *manyRead) oneByOne(ctx context.Context, ids []int) error {
 // parallel calls do for 0..n-1, at most width at a time, and returns the first
 // error. It waits for all calls.
 func parallel(ctx context.Context, n, width int, do func(context.Context, int) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	var once sync.Once
-	var first error
-	next := make(chan int)
-	for range min(n, width) {
-		wg.Go(func() {
-			for i := range next {
-				if err := do(ctx, i); err != nil {
-					once.Do(func() { first = err; cancel() })
-				}
-			}
-		})
+	g, run := errgroup.WithContext(ctx)
+	g.SetLimit(width)
+	for i := 0; i < n && run.Err() == nil; i++ {
+		g.Go(func() error { return do(run, i) })
 	}
-feed:
-	for i := range n {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-			break feed
-		}
-	}
-	close(next)
-	wg.Wait()
-	if first == nil {
-		first = context.Cause(ctx)
-	}
-	return first
+	return cmp.Or(g.Wait(), context.Cause(ctx))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -54,10 +53,7 @@ const readOnlyMode = "read-only"
 // list of allowed words says. A proxy may not: then only a server with a majority accepts
 // a new session, and its mode is "".
 func (h *hosts) find(fits func(mode string) bool) string {
-	h.s.mu.Lock()
-	servers := slices.Clone(h.servers)
-	h.s.mu.Unlock()
-	for _, server := range servers {
+	for _, server := range locked(&h.s.mu, &h.servers) { // never changed in place
 		answer, _ := h.askWord(h.ctx, server)
 		_, mode, found := strings.Cut(answer, "Mode: ")
 		if mode, _, _ = strings.Cut(mode, "\n"); !found {

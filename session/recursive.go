@@ -74,13 +74,7 @@ func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWa
 // Live reports whether reads below the path work without their own server watches. It may be
 // called on nil.
 func (c *RecursiveWatch) Live() bool {
-	if c == nil {
-		return false
-	}
-	b := c.s.watches
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return c.live
+	return c != nil && locked(&c.s.watches.mu, &c.live)
 }
 
 // Release gives the cover up. The Release of the last user removes it from the server.

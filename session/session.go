@@ -193,11 +193,7 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 }
 
 // ID returns the session id; 0 before the first connection.
-func (s *Session) ID() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.id
-}
+func (s *Session) ID() int64 { return locked(&s.mu, &s.id) }
 
 // Timeout returns the negotiated session timeout. Before the first connection it returns
 // the configured one.
@@ -216,18 +212,10 @@ func (s *Session) Resumed() bool { return s.resumed }
 
 // Connection returns the number of connections so far. It changes when the session has
 // connected again. Compare it to learn whether events may have a gap.
-func (s *Session) Connection() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conns
-}
+func (s *Session) Connection() uint64 { return locked(&s.mu, &s.conns) }
 
 // Server returns the server last connected to, as host:port.
-func (s *Session) Server() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.server
-}
+func (s *Session) Server() string { return locked(&s.mu, &s.server) }
 
 // Zxid returns the latest zxid seen in a reply.
 func (s *Session) Zxid() int64 { return s.zxid.Load() }

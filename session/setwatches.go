@@ -37,7 +37,10 @@ func (b *watchBook) set(zxid int64, paths []string, of kinds, send func(*call) b
 			if !send(b.setWatches(zxid, &batch)) {
 				return false
 			}
-			batch = watchBatch{}
+			for k := range batch.paths { // keep the memory for the next one
+				batch.n[k] = 0
+				batch.paths[k].Reset()
+			}
 		}
 	}
 	return true

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -29,20 +30,19 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// State returns the current state.
-func (s *Session) State() State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state
+// locked returns the value at p, which mu guards.
+func locked[T any](mu *sync.Mutex, p *T) T {
+	mu.Lock()
+	defer mu.Unlock()
+	return *p
 }
+
+// State returns the current state.
+func (s *Session) State() State { return locked(&s.mu, &s.state) }
 
 // Changed returns a channel that is closed at the next change of state or connection. To
 // miss no change, call Changed before State.
-func (s *Session) Changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
+func (s *Session) Changed() <-chan struct{} { return locked(&s.mu, &s.changed) }
 
 // setState moves to st and wakes all waiters. s.mu is held.
 func (s *Session) setState(st State) {
@@ -68,10 +68,7 @@ func (s *Session) connection(ctx context.Context, write bool) (*wire, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			s.mu.Lock()
-			last := s.lastErr
-			s.mu.Unlock()
-			if last != nil {
+			if last := s.lastError(); last != nil {
 				return nil, fmt.Errorf("%w: %w: %w", context.Cause(ctx), ErrNoServer, last)
 			}
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrNoServer)
@@ -95,11 +92,7 @@ func (s *Session) connectionNow(ctx context.Context, write bool) (*wire, <-chan 
 	return s.cur, s.changed, nil
 }
 
-func (s *Session) cause() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.endCause
-}
+func (s *Session) cause() error { return locked(&s.mu, &s.endCause) }
 
 // end ends the session. Only the first call counts. The context ends before the server
 // hears of the end, so that holders learn of it first.

@@ -100,10 +100,7 @@ func (m *Manager) keep(s *Session) {
 	if m.store == nil {
 		return
 	}
-	m.mu.Lock()
-	note := m.note
-	m.mu.Unlock()
-	if err := m.store.save(s, note); err != nil {
+	if err := m.store.save(s, locked(&m.mu, &m.note)); err != nil {
 		s.log.Error("cannot save the session for the next process", "err", err)
 		m.setError(err)
 	}

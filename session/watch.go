@@ -343,11 +343,7 @@ func (b *watchBook) end() {
 }
 
 // len returns the number of watches that are waited for, one for each kind.
-func (b *watchBook) len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.n
-}
+func (b *watchBook) len() int { return locked(&b.mu, &b.n) }
 
 // WatchQueue is for internal use and may change. It waits for many watches at once. The
 // goroutine that reads an event adds each joined watch that fires to the queue. So when a
@@ -425,12 +421,7 @@ func (w *Watch) Join(b *WatchQueue) {
 
 // Fired reports whether the watch has fired.
 func (w *Watch) Fired() bool {
-	if w == nil {
-		return false
-	}
-	w.book.mu.Lock()
-	defer w.book.mu.Unlock()
-	return w.fired != 0
+	return w != nil && locked(&w.book.mu, &w.fired) != 0
 }
 
 // Path returns the watched path.
@@ -439,11 +430,7 @@ func (w *Watch) Path() string { return strip(w.book.chroot, w.path) }
 // Gone is for internal use. It reports that the watch fired because the znode was
 // deleted. So a watcher of the children too needs no read to learn it: the server sends
 // the event of the list later.
-func (w *Watch) Gone() bool {
-	w.book.mu.Lock()
-	defer w.book.mu.Unlock()
-	return w.gone
-}
+func (w *Watch) Gone() bool { return locked(&w.book.mu, &w.gone) }
 
 // watchTable has the first watch of each path. Watch.next leads to the path's others.
 type watchTable map[string]*Watch
