@@ -175,8 +175,8 @@ func (t *applying) directories() map[string]bool {
 	return dirs
 }
 
-// stage stages what may differ from the disk. A check before the swap needs
-// the whole bundle.
+// stage stages what may differ from the disk. A check judges the whole bundle, as a vote
+// does: a hand may have spoiled a file that this change leaves as it was.
 func (t *applying) stage() error {
 	b := t.job.Bundle
 	t.loadRecord()
@@ -185,7 +185,7 @@ func (t *applying) stage() error {
 	var list []files.Content
 	var staged []*output
 	var unreachable error
-	whole := look || t.checkAt() == atStaged
+	whole := look || t.checkAt() != ""
 	dirs := t.directories()
 	for _, o := range t.outputs {
 		if !whole && !o.new && !b.taken[o.Destination] {

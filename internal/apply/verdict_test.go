@@ -119,3 +119,37 @@ func TestVerdict_EmptyGroup(t *testing.T) {
 		t.Errorf("with a member: %v", err)
 	}
 }
+
+// A hand has spoiled a file of the bundle that a good version does not change. A vote sees
+// the version with all files as the bundle writes them. So does an apply.
+func TestVerdict_AnotherFileWasEdited(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{atPreview, atSwapped} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			b, c := previewing(t)
+			c.Check.At = at
+			c.Templates[0].Contents = "main;"
+			c.Check.Command = script("echo run >>%s; ! grep -q bad %s/*", b.path("runs"), b.path("conf"))
+			x := b.bundle(c)
+			b.keys(map[string]string{"v": "good"})
+			b.good(x)
+			if err := os.WriteFile(b.path("conf/one.conf"), []byte("bad"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			b.keys(map[string]string{"v": "better"})
+			if err := b.Try(t.Context(), x.Bundle, b.view); err != nil && !errors.Is(err, ErrCheckNotRun) {
+				t.Errorf("a vote: %v", err)
+			}
+			b.good(x)
+			b.is("conf/one.conf", "main;")
+			b.is("conf/two.conf", "two=better;")
+			if err := os.Remove(b.path("runs")); err != nil {
+				t.Fatal(err)
+			}
+			b.keys(map[string]string{"v": "bad"})
+			b.bad(x, stageCheck, "")
+			b.is("runs", "run\n") // There is nothing else to look at.
+		})
+	}
+}
