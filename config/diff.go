@@ -70,26 +70,18 @@ func (c Change) Unified(from, to string) string {
 	if len(text) == 0 { // An empty value came or went, or a line break at the end.
 		text = fmt.Appendf(nil, "--- %s\n+++ %s\n", oldName, newName)
 	}
-	return string(text) + endsDiffer(c, oldName, newName)
-}
-
-// endsDiffer returns a note when one value ends with a line break and the other
-// does not. It stays silent when both are the same, because most values have no
-// final line break.
-func endsDiffer(c Change, oldName, newName string) string {
 	if len(c.Old) == 0 || len(c.New) == 0 || ended(c.Old) == ended(c.New) {
-		return ""
+		return string(text) // Most values have no final line break, which is nothing to tell.
 	}
 	without := oldName
 	if ended(c.Old) {
 		without = newName
 	}
-	return "\\ No newline at the end of " + without + "\n"
+	return string(text) + "\\ No newline at the end of " + without + "\n"
 }
 
 func ended(data []byte) bool { return data[len(data)-1] == '\n' }
 
-// lines adds a final line break if it is missing.
 func lines(data []byte) []byte {
 	if len(data) == 0 || ended(data) {
 		return data
@@ -106,5 +98,4 @@ func Unified(list []Change, from, to string) string {
 	return b.String()
 }
 
-// isText reports whether a value can be shown line by line.
 func isText(data []byte) bool { return utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 }

@@ -43,7 +43,8 @@ func (c *treeCopy) refresh(ctx context.Context) (*mirror.Snapshot, error) {
 	return snap, nil
 }
 
-// pass passes on a copy as a tree, unless a part of it cannot be read.
+// pass passes on a copy as a tree, unless a part of it cannot be read. A znode with
+// children and without data is no key: it only holds its children.
 func (c *treeCopy) pass(snap *mirror.Snapshot, t view.Tree) {
 	if snap.TooLarge {
 		c.w.setErr(trees.TooLarge(snap.Bytes, snap.Len(), "znodes", c.w.cfg.maxBytes()))
@@ -60,21 +61,11 @@ func (c *treeCopy) pass(snap *mirror.Snapshot, t view.Tree) {
 		c.w.wait("for every key to be readable")
 		return
 	}
-	c.update(snap)
-	t.Name, t.Path = c.w.cfg.Name, c.w.cfg.Path
-	c.w.pass(view.NewTree(t, c.keys))
-}
-
-// update updates the keys from the touched znodes of the snapshot.
-//
-// The root is not a key. A znode with children and without data is not a key
-// either: it only holds its children.
-func (c *treeCopy) update(snap *mirror.Snapshot) {
 	edit := c.keys.Edit()
 	for _, rel := range slices.Sorted(maps.Keys(c.touched)) {
 		n, ok := snap.Get(rel)
 		switch {
-		case rel == "":
+		case rel == "": // The root is no key.
 			continue
 		case !ok || len(n.Children) > 0 && (len(n.Data) == 0 || c.w.cfg.Layout == LayoutLeaves):
 			edit.Delete(rel)
@@ -86,6 +77,8 @@ func (c *treeCopy) update(snap *mirror.Snapshot) {
 		}
 	}
 	c.keys, c.touched = edit.Done(), map[string]struct{}{} // Release it: it held every path of the first read.
+	t.Name, t.Path = c.w.cfg.Name, c.w.cfg.Path
+	c.w.pass(view.NewTree(t, c.keys))
 }
 
 // followPlain follows a tree without a ready rule. It passes on each change as it

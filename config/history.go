@@ -38,7 +38,6 @@ type Version struct {
 	Used bool `json:"used"`
 }
 
-// describe is the version as users see it.
 func describe(m *trees.Manifest) Version {
 	return Version{
 		Number: m.Number, Parent: m.Parent, RollbackOf: m.RollbackOf, Count: m.Count, Size: m.Size,

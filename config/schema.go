@@ -112,7 +112,6 @@ func (e *schemaError) Error() string {
 
 func (e *schemaError) Unwrap() []error { return []error{ErrSchema, e.err} }
 
-// noLoader refuses to load other documents.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
@@ -144,7 +143,6 @@ func compileSchema(schema []byte, budget *schemaBudget) (*jsonschema.Schema, err
 	return c.Compile(name)
 }
 
-// put sets the property at a key's path.
 func put(doc map[string]any, key string, value []byte) error {
 	elems := strings.Split(key, "/")
 	last := elems[len(elems)-1]
@@ -159,15 +157,9 @@ func put(doc map[string]any, key string, value []byte) error {
 		}
 		doc = next
 	}
-	doc[last] = typed(value)
-	return nil
-}
-
-// typed returns the JSON value of a text that is valid JSON, else the text.
-func typed(value []byte) any {
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
-	if err != nil {
-		return string(value)
+	doc[last] = string(value)
+	if v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value)); err == nil {
+		doc[last] = v
 	}
-	return v
+	return nil
 }

@@ -407,10 +407,6 @@ func getEach(ctx context.Context, s *session.Session, ids []string, path func(id
 // ErrLive says that a host cannot be forgotten, because its agent runs.
 var ErrLive = errors.New("its agent is running")
 
-// Hosts whose agent does not run: the znodes of hosts that were seen once, and when they
-// are forgotten.
-
-// knownHost is the data of a host's znode below known.
 type knownHost struct {
 	First   time.Time `json:"first"`            // start of its first agent
 	Stopped time.Time `json:"stopped,omitzero"` // a clean stop
@@ -418,10 +414,7 @@ type knownHost struct {
 }
 
 func (k *knownHost) gone() time.Time {
-	if !k.Stopped.IsZero() {
-		return k.Stopped
-	}
-	return k.Lost
+	return cmp.Or(k.Stopped, k.Lost)
 }
 
 // editKnown changes the znode of a known host. edit returns false when nothing is to be

@@ -138,7 +138,6 @@ func (a *Announcer) keep(ctx context.Context, s *session.Session, node *recipe.N
 	}
 }
 
-// remember records that the host exists and that its agent runs.
 func (a *Announcer) remember(ctx context.Context, s *session.Session) error {
 	return editKnown(ctx, s, a.cfg.ID, func(k *knownHost, found bool) bool {
 		if found && k.gone().IsZero() {

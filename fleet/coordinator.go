@@ -20,7 +20,7 @@ import (
 // The coordinator of a rollout.
 //
 // Loop: read and watch the proposal, the gate, ready, all records and the lists of
-// all subscribers; decide what to do (decide.go); do it; read again. Every
+// all subscribers; decide what to do; do it; read again. Every
 // transaction checks its own candidate, so that a deposed coordinator writes
 // nothing, and the gate at the version that was read.
 //
@@ -304,9 +304,6 @@ func (c *coordinator) report(ctx context.Context) error {
 	c.reported, c.reportedAt = now, c.now
 	return nil
 }
-
-// How the coordinator knows the state of a rollout: it reads gate, ready version, group,
-// shards and records once, and again what a watch reports.
 
 // readClock reads ZooKeeper's clock by a write of our own.
 func (c *coordinator) readClock(ctx context.Context) error {

@@ -280,11 +280,6 @@ func (sc *scene) takeBack(id string, now HostRecord) HostRecord {
 	return now
 }
 
-// The vote. The coordinator calls every subscriber to judge the version, as fast as
-// callRate allows, and opens the gate when all have answered or the time is up. One
-// refusal ends the rollout before any host changes. A host that does not answer is a
-// refusal unless the strategy skips absent hosts.
-
 // callShards calls the subscribers of the shards that have no call yet. It reports
 // whether all are called then.
 func (sc *scene) callShards() ([]act, bool) {
@@ -318,7 +313,8 @@ func (sc *scene) absent() []string {
 	return absent
 }
 
-// vote decides once every called host has answered or the time is up.
+// vote decides once every called host has answered or the time is up. A host that does
+// not answer is a refusal unless the strategy skips absent hosts.
 func (sc *scene) vote() []act {
 	strategy := sc.proposal.Strategy
 	if absent := sc.absent(); len(absent) > 0 {

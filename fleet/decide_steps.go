@@ -101,7 +101,7 @@ func (sc *scene) outstanding(ids []string) bool {
 		switch r := sc.records[id]; {
 		case r == nil:
 			waiting = sc.early(time.Duration(sc.proposal.Strategy.Grace)-sc.now.Sub(later(sc.seen[id], sc.called))) || waiting
-		case r.State != HostDone && r.State != HostFailed && r.State != HostSkipped && !(r.State == HostStarted && r.Lost):
+		case r.State != HostDone && r.State != HostFailed && r.State != HostSkipped && (r.State != HostStarted || !r.Lost):
 			waiting = true
 		}
 	}
@@ -245,7 +245,6 @@ func (c *coordinator) observe(ctx context.Context) {
 	})
 }
 
-// learn takes the result of a run.
 func (c *coordinator) learn(r observation) {
 	o := &c.observer
 	o.running = false
@@ -296,7 +295,6 @@ func (sc *scene) busy() bool {
 	return false
 }
 
-// bakeWords is what people read of a bake.
 func bakeWords(left time.Duration, check string) string {
 	text := ""
 	if left > 0 {

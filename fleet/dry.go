@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +47,6 @@ func EndDry(ctx context.Context, s *session.Session, root, name, by string) erro
 	return forgetDry(ctx, s, root, name, state.Proposal.Version)
 }
 
-// forgetDry deletes a dry run that is closed, and its version.
 func forgetDry(ctx context.Context, s *session.Session, root, name string, version int64) error {
 	if err := deleteVersion(ctx, s, root, version); err != nil && !errors.Is(err, session.ErrNoAuth) {
 		return err // no right to delete: the next garbage collection does it
@@ -82,11 +82,10 @@ func deleteVersion(ctx context.Context, s *session.Session, root string, version
 func (c *coordinator) linger(ctx context.Context) error {
 	path := rolloutPath(c.root, c.name)
 	_, ok, watch, err := c.s.ExistsW(ctx, path)
+	defer watch.Stop()
 	if err != nil || !ok {
-		watch.Stop()
 		return err
 	}
-	defer watch.Stop()
 	if deleted, err := watch.WaitFor(ctx, dryLinger); err != nil || deleted {
 		return err
 	}
@@ -193,7 +192,6 @@ func DryRun(ctx context.Context, s *session.Session, cfg PublishConfig, timeout 
 	return answersOf(state), nil
 }
 
-// answersOf groups the answers by what would change.
 func answersOf(state *State) *Answers {
 	p := &Answers{Version: state.Proposal.Version, Hosts: len(state.Called)}
 	index := map[FileChange]int{}
@@ -240,10 +238,7 @@ func answersOf(state *State) *Answers {
 // All returns all hosts of the rollout, sorted: the called ones and those that came
 // later.
 func (s *State) All() []string {
-	all := slices.Clone(s.Called)
-	for id := range s.Hosts {
-		all = append(all, id)
-	}
+	all := slices.AppendSeq(slices.Clone(s.Called), maps.Keys(s.Hosts))
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -219,7 +219,6 @@ func (g *collector) rollout(ctx context.Context, name string, needed map[int64]b
 	return proposal.Replaces, nil
 }
 
-// addLive adds the objects of a version.
 func (g *collector) addLive(ctx context.Context, m *trees.Manifest, live map[trees.Digest]bool) error {
 	var buckets []trees.Bucket
 	for n, sum := range m.Buckets {

@@ -113,7 +113,6 @@ func (j *job) over() bool {
 	}
 }
 
-// run takes part in rollouts until ctx or the session ends.
 func (h *host) run(ctx context.Context) error {
 	defer func() {
 		h.stopJob()
@@ -235,7 +234,6 @@ func (h *host) step(ctx context.Context) error {
 	return nil
 }
 
-// readShard reads the call, when it has changed.
 func (h *host) readShard(ctx context.Context) error {
 	if h.shard != nil && !h.shard.Fired() {
 		return nil
@@ -296,7 +294,6 @@ func (h *host) adopt() {
 	h.followed = nil
 }
 
-// takeResult processes the result of a finished turn.
 func (h *host) takeResult() error {
 	if h.job == nil || h.job.kind == jobVote || !h.job.over() {
 		return nil
@@ -402,7 +399,6 @@ func (h *host) over() bool {
 	return h.readyZxid > a.Proposal.Ready.Mzxid || a.looked && a.gate.State == GateClosed && a.gate.Result != ResultReplaced
 }
 
-// look reads the gate and the own record.
 func (h *host) look(ctx context.Context) error {
 	a := h.act
 	root := h.p.cfg.Root

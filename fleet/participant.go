@@ -99,7 +99,6 @@ type Participant struct {
 	ready *view.Tree
 }
 
-// ending is how a turn ended.
 type ending struct {
 	rollout string
 	record  HostRecord
@@ -267,7 +266,6 @@ func (p *Participant) awaitClosed(ctx context.Context, s *session.Session, name 
 	}
 }
 
-// coordinate leads for the length of a term.
 func (p *Participant) coordinate(ctx context.Context, s *session.Session, name string, t election.Term) error {
 	for wait := firstRest; ; wait = min(2*wait, lastRest) {
 		c := newCoordinator(p.cfg.Root, name, p.cfg.Agent, s, t, p.log)

@@ -89,28 +89,37 @@ type proposer struct {
 	r        Request
 	name     string
 	proposal Proposal
-	old      *State       // which is closed; nil: none
 	closing  []session.Op // closes the open rollout
 	size     int          // of the gate that closes it, in bytes
 	epoch    int32        // version of versions
 }
 
 func (p *proposer) look(ctx context.Context) error {
-	err := p.findOpen(ctx)
+	// What has to be closed: the rollout that is replaced, or a dry run.
+	open, err := Opened(ctx, p.s, p.r.Root)
+	switch {
+	case err != nil || open == nil || open.Proposal.Dry && !p.r.Dry:
+	case open.Name != p.r.Replace:
+		return fmt.Errorf("%w: %s", ErrOpen, open.Name)
+	default:
+		err = open.replaceable()
+	}
 	if err == nil {
 		err = p.prepare(ctx)
 	}
-	if err == nil && p.old != nil {
-		p.close(p.old)
+	if err == nil && open != nil {
+		p.close(open)
 	}
 	return err
 }
 
 // open returns the operations that open the rollout for subscribers, by shard.
 func (p *proposer) open(ctx context.Context, shards map[string][]string) ([]session.Op, error) {
-	if err := p.count(shards); err != nil {
+	ids := slices.Concat(slices.Collect(maps.Values(shards))...)
+	if err := mustVote(p.r.Root, ids, p.r.Strategy.Order); err != nil {
 		return nil, err
 	}
+	p.proposal.Hosts, p.proposal.Strategy = len(ids), p.r.Strategy.WithDefaults(len(ids))
 	if err := p.giveName(ctx); err != nil {
 		return nil, err
 	}
@@ -131,20 +140,6 @@ func (p *proposer) giveName(ctx context.Context) error {
 		last, _ = rolloutNumber(names[len(names)-1])
 	}
 	p.name = rolloutName(last + 1)
-	return err
-}
-
-// findOpen finds what has to be closed: the rollout that is replaced, or a dry run.
-func (p *proposer) findOpen(ctx context.Context) error {
-	open, err := Opened(ctx, p.s, p.r.Root)
-	switch {
-	case err != nil || open == nil || open.Proposal.Dry && !p.r.Dry:
-	case open.Name != p.r.Replace:
-		return fmt.Errorf("%w: %s", ErrOpen, open.Name)
-	default:
-		err = open.replaceable()
-	}
-	p.old = open
 	return err
 }
 
@@ -186,23 +181,6 @@ func (p *proposer) prepare(ctx context.Context) error {
 	}
 	if p.proposal.Delta != nil && p.proposal.Delta.From != ready.Digest {
 		p.proposal.Delta = nil
-	}
-	return nil
-}
-
-// count refuses a proposal without voters.
-func (p *proposer) count(shards map[string][]string) error {
-	for _, ids := range shards {
-		p.proposal.Hosts += len(ids)
-	}
-	if p.proposal.Hosts == 0 {
-		return fmt.Errorf("%w: no agent subscribes to %s", ErrNobody, p.r.Root)
-	}
-	p.proposal.Strategy = p.r.Strategy.WithDefaults(p.proposal.Hosts)
-	for _, id := range p.r.Strategy.Order {
-		if !slices.Contains(shards[Shard(id)], id) {
-			return fmt.Errorf("%w: canary %s does not subscribe to %s", ErrNobody, id, p.r.Root)
-		}
 	}
 	return nil
 }

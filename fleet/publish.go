@@ -116,7 +116,7 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // fit into one request may be left without ready. Then the error matches
 // [ErrUnfinished] and says how to finish.
 func Publish(ctx context.Context, s *session.Session, cfg PublishConfig) (Result, error) {
-	return publish(ctx, s, cfg, true)
+	return alone(ctx, s, cfg, "publish", func(ctx context.Context, p *publisher) (Result, error) { return p.run(ctx, true) })
 }
 
 // Prepare writes keys as a version and does not put it into use. A rollout does
@@ -126,11 +126,7 @@ func Prepare(ctx context.Context, s *session.Session, cfg PublishConfig) (Result
 	if cfg.Layout == config.LayoutFlat {
 		return Result{}, trees.NoVersions(cfg.Path)
 	}
-	return publish(ctx, s, cfg, false)
-}
-
-func publish(ctx context.Context, s *session.Session, cfg PublishConfig, flip bool) (Result, error) {
-	return alone(ctx, s, cfg, "publish", func(ctx context.Context, p *publisher) (Result, error) { return p.run(ctx, flip) })
+	return alone(ctx, s, cfg, "publish", func(ctx context.Context, p *publisher) (Result, error) { return p.run(ctx, false) })
 }
 
 func alone(ctx context.Context, s *session.Session, cfg PublishConfig, what string, do func(context.Context, *publisher) (Result, error)) (Result, error) {
@@ -199,7 +195,6 @@ func (c *PublishConfig) fill() error {
 	return nil
 }
 
-// who returns the text for the lock's znode.
 func (c *PublishConfig) who() string { return c.Author + "@" + c.Host }
 
 func (c *PublishConfig) at(step string) error {
@@ -259,7 +254,6 @@ func (p *publisher) begin(ctx context.Context, flip bool) (*trees.State, error) 
 	return st, err
 }
 
-// checkGeneration compares the tree in use with the expected one.
 func (c *PublishConfig) checkGeneration(st *trees.State) error {
 	if c.Check != nil && *c.Check != st.Generation() {
 		return &ConflictError{Path: c.Path, Want: *c.Check, Have: st.Generation()}
@@ -267,7 +261,6 @@ func (c *PublishConfig) checkGeneration(st *trees.State) error {
 	return nil
 }
 
-// layoutFor returns the layout to write the tree in.
 func (c *PublishConfig) layoutFor(st *trees.State) (string, error) {
 	unfinished := !st.Exists && st.Keys().Len() > 0
 	switch {
@@ -285,12 +278,10 @@ func (c *PublishConfig) layoutFor(st *trees.State) (string, error) {
 	return config.LayoutVersioned, nil
 }
 
-// changesOf lists what keys would change in the tree in use.
 func changesOf(st *trees.State, keys *view.Keys) []config.Change {
 	return config.Diff(view.NewTree(view.Tree{}, st.Keys()), view.NewTree(view.Tree{}, keys))
 }
 
-// unfinishedError says how to continue.
 func unfinishedError(root string) error {
 	return fmt.Errorf("config %s: %w: there are keys and no ready, so another writer is at work or died half-way; "+
 		"readers keep the tree from before. To finish, publish the whole tree again, or declare the present keys complete", root, ErrUnfinished)

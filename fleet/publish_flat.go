@@ -37,7 +37,6 @@ import (
 // flatSize is the size of an operation in a multi, besides path and data.
 const flatSize = 160
 
-// flat makes the keys the tree in use.
 func (p *publisher) flat(ctx context.Context, st *trees.State) (Result, error) {
 	res := Result{Layout: config.LayoutFlat, Count: len(p.cfg.Keys), Changes: changesOf(st, view.KeysOf(p.cfg.Keys))}
 	for key, v := range p.cfg.Keys {

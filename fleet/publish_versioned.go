@@ -75,7 +75,6 @@ func (p *publisher) put(ctx context.Context, st *trees.State, m *trees.Manifest,
 	return res, p.flip(ctx, r, have)
 }
 
-// buildVersion returns the version of the keys and the objects that it needs.
 func buildVersion(keys map[string][]byte) (*trees.Manifest, map[trees.Digest][]byte) {
 	bits := trees.BucketBits(len(keys))
 	lists := make([][]trees.Entry, 1<<bits)
@@ -83,11 +82,16 @@ func buildVersion(keys map[string][]byte) (*trees.Manifest, map[trees.Digest][]b
 	m := &trees.Manifest{Header: trees.Header{Bits: bits, Count: len(keys)}}
 	for key, value := range keys {
 		e := trees.Entry{Key: key, Size: int64(len(value)), Sum: trees.DigestOf(value)}
-		if len(value) > trees.MaxObject {
-			e.Kind, e.Sum = trees.KindParts, addParts(objects, value)
-		} else {
-			objects[e.Sum] = value
+		if len(value) > trees.MaxObject { // The object is the list of its parts.
+			var list []byte
+			for part := range slices.Chunk(value, trees.MaxObject) {
+				sum := trees.DigestOf(part)
+				objects[sum] = part
+				list = append(list, sum[:]...)
+			}
+			value, e.Kind, e.Sum = list, trees.KindParts, trees.DigestOf(list)
 		}
+		objects[e.Sum] = value
 		m.Size += e.Size
 		n := trees.BucketOf(key, bits)
 		lists[n] = append(lists[n], e)
@@ -102,19 +106,6 @@ func buildVersion(keys map[string][]byte) (*trees.Manifest, map[trees.Digest][]b
 	m.Sum = trees.TreeDigest(bits, m.Buckets)
 	m.Digest = m.Sum.String()
 	return m, objects
-}
-
-// addParts adds the parts of a large value, and the list of them, whose digest it returns.
-func addParts(objects map[trees.Digest][]byte, value []byte) trees.Digest {
-	var list []byte
-	for part := range slices.Chunk(value, trees.MaxObject) {
-		sum := trees.DigestOf(part)
-		objects[sum] = part
-		list = append(list, sum[:]...)
-	}
-	sum := trees.DigestOf(list)
-	objects[sum] = list
-	return sum
 }
 
 // strike removes the objects of a version that is stored, but for parts of split values.

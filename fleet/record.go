@@ -89,23 +89,15 @@ const (
 // WithDefaults returns the strategy with unset fields filled in for a fleet
 // of the given size: K = a tenth of it, one canary, the first failure halts.
 func (s Strategy) WithDefaults(size int) Strategy {
-	if s.Parallel <= 0 {
-		s.Parallel = max(1, size/10)
-	}
+	s.Parallel = cmp.Or(max(s.Parallel, 0), max(1, size/10))
 	if s.Canary < 0 {
 		s.Canary = max(0, min(1, size-1))
 	}
-	if s.VoteTimeout <= 0 {
-		s.VoteTimeout = Duration(DefaultVoteTimeout)
-	}
-	if s.Grace <= 0 {
-		s.Grace = Duration(DefaultGrace)
-	}
+	s.VoteTimeout = cmp.Or(max(s.VoteTimeout, 0), Duration(DefaultVoteTimeout))
+	s.Grace = cmp.Or(max(s.Grace, 0), Duration(DefaultGrace))
 	s.MaxFailures, s.Absent = max(s.MaxFailures, 1), cmp.Or(s.Absent, AbsentAbort)
 	if len(s.Order) > 0 {
-		s.Order = slices.Clone(s.Order)
-		slices.Sort(s.Order)
-		s.Order = slices.Compact(s.Order)
+		s.Order = slices.Compact(slices.Sorted(slices.Values(s.Order)))
 		s.Canary = len(s.Order)
 	}
 	return s
@@ -429,7 +421,6 @@ func (s *State) DecidedAt() time.Time {
 // whoOf returns the host that refused or failed, or the operator or coordinator.
 func whoOf(g GateState) string { return cmp.Or(g.Host, g.By) }
 
-// actOf returns what led from one state of the gate to the next one.
 func actOf(before, now GateState) string {
 	switch {
 	case now.State == GateRefused:

@@ -147,18 +147,26 @@ func voters(ctx context.Context, s *session.Session, root string, canaries []str
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, id := range canaries {
-		if !slices.Contains(ids, id) {
-			return 0, 0, fmt.Errorf("%w: canary %s does not subscribe to %s", ErrNobody, id, root)
-		}
+	if err := mustVote(root, ids, canaries); err != nil {
+		return 0, 0, err
 	}
-	switch {
-	case len(ids) == 0:
-		return 0, 0, fmt.Errorf("%w: no agent subscribes to %s: a rollout needs agents that vote", ErrNobody, root)
-	case len(ids) == len(away):
+	if len(ids) == len(away) {
 		return 0, 0, fmt.Errorf("%w: all subscribers are in maintenance: %s", ErrNobody, strings.Join(away, ", "))
 	}
 	return len(ids) - len(away), len(away), nil
+}
+
+// mustVote returns [ErrNobody] when nobody subscribes, or a canary does not.
+func mustVote(root string, ids, canaries []string) error {
+	for _, id := range canaries {
+		if !slices.Contains(ids, id) {
+			return fmt.Errorf("%w: canary %s does not subscribe to %s", ErrNobody, id, root)
+		}
+	}
+	if len(ids) == 0 {
+		return fmt.Errorf("%w: no agent subscribes to %s: a rollout needs agents that vote", ErrNobody, root)
+	}
+	return nil
 }
 
 // subscribed returns the ids of all subscribers, and of those in maintenance.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/internal/pace"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -193,13 +194,9 @@ func (b *Subscriber) pass(ctx context.Context, node *recipe.Node) {
 // Subscribers returns the subscriptions to the config, sorted by agent id. An agent
 // whose data cannot be decoded has the state failed.
 func Subscribers(ctx context.Context, s *session.Session, root string) ([]Subscription, error) {
-	shards, err := subscriberIDs(ctx, s, root)
+	names, err := namesBelow(ctx, s, trees.RolloutsPath(root)+"/shards", shardNames()...)
 	if err != nil {
 		return nil, err
-	}
-	var names []string
-	for _, ids := range shards {
-		names = append(names, ids...)
 	}
 	slices.Sort(names)
 	list := []Subscription{}

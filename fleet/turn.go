@@ -338,9 +338,6 @@ func boundFiles(files []FileChange) ([]FileChange, int) {
 	return files, 0
 }
 
-// How a host follows the config beside a rollout: it catches up with the version that is
-// ready for it, and comes back from one that was taken back.
-
 // comeBack ends the maintenance in the record: the host votes, or waits for its turn.
 func (h *host) comeBack(ctx context.Context) (bool, error) {
 	a := h.act
@@ -364,12 +361,8 @@ func (h *host) comeBack(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// catchUp puts the version into use that the rollout expects here. A new process
-// uses the version that its record names; so does a process whose record another
-// agent with the same id wrote. A host without a record, or back from maintenance,
-// uses the version that ready names, or the one that it used in the replaced
-// rollout. So while no host has changed, all hosts use the version that ready
-// names.
+// catchUp puts the version to use into use. A process whose record another agent with the
+// same id wrote uses what that record names.
 func (h *host) catchUp(ctx context.Context) error {
 	a := h.act
 	free := a.own == nil || a.state() == HostSkipped

@@ -181,17 +181,6 @@ func (m *Mirror) coverAll(ctx context.Context, n int) error {
 	return nil // Without a cover there is a watch for each.
 }
 
-// skipped takes note of a znode that is not part of the copy. If it is loud, an
-// end is made of the cover.
-func (m *Mirror) skipped(rel string) {
-	if m.loud || m.opt.Quiet != nil && m.opt.Quiet(rel) {
-		return
-	}
-	m.loud = true
-	m.cover.Release()
-	m.cover = nil
-}
-
 // watchLists gives znodes that have children a watch of the list: otherwise
 // the server may not report a child that the session may not read.
 func (m *Mirror) watchLists(ctx context.Context, zs []*znode) error {
@@ -299,7 +288,6 @@ func (m *Mirror) fetchLeft(ctx context.Context, left []*znode, mixed bool) error
 	return nil
 }
 
-// fetchEach reads and watches the data of the znodes one by one.
 func (m *Mirror) fetchEach(ctx context.Context, zs []*znode) []reply {
 	return m.each(zs, func(z *znode) reply {
 		if m.isHollow(z) {

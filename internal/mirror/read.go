@@ -230,7 +230,11 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 		}
 		c := &znode{path: strings.TrimSuffix(z.path, "/") + "/" + name, stat: Stat{Mzxid: unread}}
 		if m.opt.Skip != nil && m.opt.Skip(m.rel(c)) {
-			m.skipped(m.rel(c))
+			if m.opt.Quiet == nil || !m.opt.Quiet(m.rel(c)) {
+				m.loud = true
+				m.cover.Release()
+				m.cover = nil
+			}
 			continue
 		}
 		next, found = append(next, c), append(found, c)
@@ -310,7 +314,6 @@ func (m *Mirror) arm(z *znode, kids bool, w *session.Watch) {
 
 func (z *znode) armed() bool { return z.watch != nil || z.kids != nil }
 
-// disarm forgets the watches of a znode and of all below.
 func (z *znode) disarm() {
 	z.watch.Stop()
 	z.kids.Stop()

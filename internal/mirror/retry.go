@@ -35,7 +35,6 @@ type trouble struct {
 	at      time.Time // when it is tried again
 }
 
-// ended reports whether nothing can be read any more.
 func (m *Mirror) ended(ctx context.Context) bool {
 	return ctx.Err() != nil || m.s.Context().Err() != nil
 }
@@ -229,7 +228,6 @@ type marks struct {
 	own map[mark]struct{}
 }
 
-// mark notes that something is to be read again.
 func (k *marks) mark(m mark) {
 	k.mu.Lock()
 	k.own[m] = struct{}{}

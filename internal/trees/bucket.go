@@ -129,7 +129,6 @@ func DecodeBucket(data []byte, n, bits int) ([]Entry, error) {
 	return entries, nil
 }
 
-// decodeEntry decodes the first entry of data and returns the rest.
 func decodeEntry(data []byte) (Entry, []byte, error) {
 	var e Entry
 	n, w := binary.Uvarint(data)

@@ -62,13 +62,9 @@ type State struct {
 
 // FlatRow is one znode of a flat tree.
 type FlatRow struct {
-	Data     []byte
-	Stat     session.Stat
-	children []string
+	Data []byte
+	Stat session.Stat
 }
-
-// isKey reports whether the znode is a key and not only the parent of keys.
-func (r *FlatRow) isKey() bool { return len(r.Data) > 0 || len(r.children) == 0 }
 
 // Generation returns the generation that Check is compared with.
 func (st *State) Generation() int64 {
@@ -219,8 +215,7 @@ func Walk(ctx context.Context, s *session.Session, root string) (map[string]*Fla
 			if r.Err != nil {
 				return nil, 0, fmt.Errorf("read key %q: %w", rel, r.Err)
 			}
-			row := &FlatRow{Data: r.Data, Stat: r.Stat}
-			nodes[rel] = row
+			nodes[rel] = &FlatRow{Data: r.Data, Stat: r.Stat}
 			last = max(last, r.Stat.Czxid, r.Stat.Mzxid, r.Stat.Pzxid)
 			if r.Stat.NumChildren == 0 {
 				continue
@@ -235,7 +230,6 @@ func Walk(ctx context.Context, s *session.Session, root string) (map[string]*Fla
 					child = rel + "/" + name
 				}
 				if !IsReserved(child) {
-					row.children = append(row.children, name)
 					next = append(next, child)
 				}
 			}
@@ -245,11 +239,12 @@ func Walk(ctx context.Context, s *session.Session, root string) (map[string]*Fla
 	return nodes, last, nil
 }
 
-// KeysOf returns the keys of the znodes of a flat tree.
+// KeysOf returns the keys of the znodes of a flat tree. One without data that has children
+// is only their parent.
 func KeysOf(nodes map[string]*FlatRow) *view.Keys {
 	edit := (*view.Keys)(nil).Edit()
 	for _, rel := range slices.Sorted(maps.Keys(nodes)) {
-		if row := nodes[rel]; rel != "" && row.isKey() {
+		if row := nodes[rel]; rel != "" && (len(row.Data) > 0 || row.Stat.NumChildren == 0) {
 			edit.Set(rel, view.Key{Value: row.Data, Mzxid: row.Stat.Mzxid, Mtime: row.Stat.Mtime})
 		}
 	}
