@@ -111,11 +111,7 @@ func (t *Template) call(name string, n parse.Node) parse.Node {
 }
 
 func snippet(text string) *parse.ActionNode {
-	action, ok := parseNode(text).(*parse.ActionNode)
-	if !ok {
-		panic("template: snippet is not an action")
-	}
-	return action
+	return parseNode(text).(*parse.ActionNode) //nolint:forcetypeassert // The text is a constant of this package.
 }
 
 func parseNode(text string) parse.Node {

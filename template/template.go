@@ -150,9 +150,6 @@ func (t *Template) Name() string { return t.cfg.Name }
 // Uses returns the data that the template depends on, as far as its text shows.
 func (t *Template) Uses() Deps { return t.uses }
 
-// Functions returns the names of the functions that the template calls.
-func (t *Template) Functions() []string { return slices.Clone(t.names) }
-
 // Warning is a doubtful place in a template.
 type Warning struct {
 	Template     string

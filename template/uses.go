@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template/parse"
 
@@ -230,9 +229,6 @@ func (u Use) String() string {
 	return s
 }
 
-// Where returns "line:column".
-func (u Use) Where() string { return strconv.Itoa(u.Line) + ":" + strconv.Itoa(u.Column) }
-
 // Stale reports whether the text may differ between two views: whether
 // anything that the template uses has changed. It is exact for keys, compares
 // what lies below a prefix, and takes everything of a kind whose names are
@@ -254,19 +250,15 @@ func (u Use) changed(old, now *view.View) bool {
 		source = u.resolve(now.Sources())
 	}
 	a, b := old.Get(source), now.Get(source)
-	if a == b {
-		return false
-	}
-	if a == nil || b == nil {
-		return true
+	if a == b || a == nil || b == nil {
+		return a != b
 	}
 	switch a := a.(type) {
-	case *view.Tree:
-		b, ok := b.(*view.Tree)
-		return !ok || u.treeChanged(a, b)
+	case *view.Tree: // As all updates of one source, b is of the same type.
+		return u.treeChanged(a, b.(*view.Tree)) //nolint:forcetypeassert // see above
 	case *view.Group:
-		b, ok := b.(*view.Group)
-		return !ok || a.OnEmpty != b.OnEmpty || a.Path != b.Path || !a.SameMembers(b)
+		b := b.(*view.Group) //nolint:forcetypeassert // see above
+		return a.OnEmpty != b.OnEmpty || a.Path != b.Path || !a.SameMembers(b)
 	}
 	return !a.Equal(b)
 }

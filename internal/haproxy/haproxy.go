@@ -48,9 +48,6 @@ const (
 type Backend struct {
 	Socket string // path of the stats socket; its level must be admin
 	Name   string
-	// Resolve finds the address of a member whose host is a name; nil: the
-	// resolver of the host.
-	Resolve func(ctx context.Context, host string) (netip.Addr, error)
 }
 
 // Result is what Apply did.
@@ -77,12 +74,12 @@ func (b *Backend) Apply(ctx context.Context, members []view.Member) (Result, err
 	if err := CheckName(b.Name); err != nil {
 		return r, err
 	}
-	servers, left := b.servers(ctx, members)
+	wants, left := servers(ctx, members)
 	slots, err := b.Slots(ctx)
 	if err != nil {
 		return r, err
 	}
-	want, over := Plan(slots, servers)
+	want, over := Plan(slots, wants)
 	for i := range want {
 		for _, c := range commands(b.Name, slots[i], want[i]) {
 			if err := b.order(ctx, c); err != nil {
@@ -120,13 +117,13 @@ func same(want, is Slot) bool {
 	return is == want
 }
 
-func (b *Backend) servers(ctx context.Context, members []view.Member) ([]Slot, []string) {
+func servers(ctx context.Context, members []view.Member) ([]Slot, []string) {
 	var list []Slot
 	var left []string
 	for _, m := range members {
 		addr, err := netip.ParseAddr(m.Host)
 		if err != nil {
-			addr, err = b.resolve(ctx, m.Host)
+			addr, err = resolve(ctx, m.Host)
 		}
 		if err != nil || m.Port == 0 {
 			left = append(left, m.ID)
@@ -137,12 +134,9 @@ func (b *Backend) servers(ctx context.Context, members []view.Member) ([]Slot, [
 	return list, left
 }
 
-func (b *Backend) resolve(ctx context.Context, host string) (netip.Addr, error) {
+func resolve(ctx context.Context, host string) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if b.Resolve != nil {
-		return b.Resolve(ctx, host)
-	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return netip.Addr{}, err
