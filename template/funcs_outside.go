@@ -75,16 +75,10 @@ func (st *state) credential(name string) (string, error) {
 	if dir == "" {
 		return "", failf(ErrMissing, "", "credential %q: $CREDENTIALS_DIRECTORY is not set; give the unit a LoadCredential=%s:... line", name, name)
 	}
-	root, err := os.OpenRoot(dir)
+	v, err := st.readBelow(dir, name)
 	if err != nil {
 		return "", failf(ErrMissing, "", "credential %q: %v", name, err)
 	}
-	defer func() { _ = root.Close() }()
-	v, err := readRegular(root, name)
-	if err != nil {
-		return "", failf(ErrMissing, "", "credential %q: %v", name, err)
-	}
-	st.readText(v)
 	return strings.TrimSuffix(strings.TrimSuffix(v, "\n"), "\r"), nil
 }
 
@@ -96,26 +90,25 @@ func (st *state) file(name string) (string, error) {
 	}
 	path := name
 	if filepath.IsAbs(name) {
-		rel, err := filepath.Rel(st.t.cfg.Dir, name)
-		if err != nil {
+		var err error
+		if path, err = filepath.Rel(st.t.cfg.Dir, name); err != nil {
 			return "", failf(ErrNotAllowed, name, "file %q is not below the template's directory", name)
 		}
-		path = rel
 	}
-	root, err := os.OpenRoot(st.t.cfg.Dir)
-	if err != nil {
-		return "", failf(ErrMissing, name, "file %q: open the template's directory: %v", name, err)
-	}
-	defer func() { _ = root.Close() }()
-	v, err := readRegular(root, path)
+	v, err := st.readBelow(st.t.cfg.Dir, path)
 	if err != nil {
 		return "", failf(ErrMissing, name, "file %q: %v", name, err)
 	}
-	st.readText(v)
 	return v, nil
 }
 
-func readRegular(root *os.Root, name string) (string, error) {
+// readBelow reads a regular file below a directory.
+func (st *state) readBelow(dir, name string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // A FIFO must not block.
 	if err != nil {
 		return "", err
@@ -133,18 +126,15 @@ func readRegular(root *os.Root, name string) (string, error) {
 	if err == nil && n > maxValue {
 		err = tooLarge(int(n))
 	}
+	st.readText(b.String())
 	return b.String(), err
 }
 
 func (st *state) executeTemplate(name string, data ...any) (string, error) {
-	var dot any
-	switch len(data) {
-	case 0:
-	case 1:
-		dot = data[0]
-	default:
+	if len(data) > 1 {
 		return "", fmt.Errorf("executeTemplate takes a name and one value, not %d", len(data))
 	}
+	dot := append(data, nil)[0]
 	if tree := st.t.trees[name]; tree == nil || tree.Root == nil {
 		return "", fmt.Errorf("template %q is not defined", name)
 	}

@@ -29,16 +29,10 @@ func (n node) word() string {
 	return word
 }
 
-// variable is one of the template.
-type variable struct {
-	name string // in the result, with its sign
-	kind valueKind
-}
-
 // macro is a piece of a template with arguments. It sees the variables of the place where
 // it is written.
 type macro struct {
-	scope    map[string]variable
+	scope    map[string]value // the variables: their names in the result, with their sign
 	args     []string
 	defaults map[string]string
 	body     []node
@@ -50,12 +44,11 @@ type pongo struct {
 
 	out    strings.Builder
 	read   ReadFunc
-	scope  map[string]variable
-	loops  []variable           // the indexes of the open loops; the kind is that of the index
+	scope  map[string]value
+	loops  []value              // the indexes of the open loops; the kind is that of the index
 	kinds  map[string]valueKind // of variables that are set more than once, from all of it
 	macros map[string]macro
 	depth  int
-	count  int // of names that are made
 }
 
 // remcoText goes over a template until it knows of what kind each variable is.
@@ -71,7 +64,7 @@ func remcoText(r *Result, t *Template, source string, d dialect, read ReadFunc) 
 			if final {
 				w.tmpl = t
 			}
-			p := &pongo{rewriter: w, read: read, scope: map[string]variable{}, kinds: kinds, macros: map[string]macro{}}
+			p := &pongo{rewriter: w, read: read, scope: map[string]value{}, kinds: kinds, macros: map[string]macro{}}
 			p.nodes(p.parsed(source))
 			if final {
 				t.Text = p.out.String()
@@ -155,17 +148,15 @@ func (p *pongo) tag(n node, rest []node) int {
 		}
 		word := n.word()
 		e := &expression{p: p, list: lexed(strings.TrimSpace(strings.TrimPrefix(n.text, word)))}
-		end, isBlock := pongoBlocks[word]
-		if !isBlock {
-			p.statement(e, word)
-			return
+		body := rest[:0]
+		if end, isBlock := pongoBlocks[word]; isBlock {
+			size := bodyOf(rest, word, end)
+			if size < 0 {
+				panic(problemf("there is no %s", end))
+			}
+			body, used = rest[:size], size+1 // also when something in the block is refused
 		}
-		size := bodyOf(rest, word, end)
-		if size < 0 {
-			panic(problemf("there is no %s", end))
-		}
-		used = size + 1 // also when something in the block is refused
-		p.block(n, word, e, rest[:size])
+		p.statement(n, word, e, body)
 	})
 	if why != "" {
 		p.out.WriteString("{{ " + p.failed(n, why) + " }}")

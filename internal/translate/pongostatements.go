@@ -8,20 +8,6 @@ import (
 	"strings"
 )
 
-// statement translates a statement without an end.
-func (p *pongo) statement(e *expression, word string) {
-	switch word {
-	case "set":
-		name := e.must()
-		e.must("=")
-		p.set(name, p.whole(e))
-	case "include":
-		p.include(e)
-	default:
-		panic(problemf("the statement %s", word))
-	}
-}
-
 // whole reads an expression to its end.
 func (p *pongo) whole(e *expression) value {
 	v := e.or()
@@ -44,10 +30,10 @@ func (p *pongo) set(name string, v value) {
 	have, known := p.scope[name]
 	op := " = "
 	if !known {
-		have, op = variable{"$" + name, v.kind}, " := "
+		have, op = value{"$" + name, v.kind}, " := "
 	}
-	p.scope[name] = variable{have.name, v.kind}
-	p.write(have.name + op + v.code)
+	p.scope[name] = value{have.code, v.kind}
+	p.write(have.code + op + v.code)
 }
 
 func (p *pongo) merged(name string, kind valueKind) valueKind {
@@ -89,7 +75,7 @@ func (p *pongo) inScope(body []node, do func()) {
 	before := maps.Clone(p.scope)
 	for _, name := range p.assigned(body) {
 		if v, known := p.scope[name]; known {
-			p.local(name, value{v.name, p.merged(name, v.kind)})
+			p.local(name, value{v.code, p.merged(name, v.kind)})
 		}
 	}
 	do()
@@ -126,12 +112,18 @@ func (p *pongo) local(name string, v value) {
 	p.count++
 	local := fmt.Sprintf("$%s_%d", name, p.count)
 	p.write(local + " := " + v.code)
-	p.scope[name] = variable{local, v.kind}
+	p.scope[name] = value{local, v.kind}
 }
 
-// block translates a block.
-func (p *pongo) block(n node, word string, e *expression, body []node) {
+// statement translates a statement, with the body of one that has an end.
+func (p *pongo) statement(n node, word string, e *expression, body []node) {
 	switch word {
+	case "set":
+		name := e.must()
+		e.must("=")
+		p.set(name, p.whole(e))
+	case "include":
+		p.include(e)
 	case "comment":
 	case "autoescape":
 		p.nodes(body)
@@ -144,8 +136,10 @@ func (p *pongo) block(n node, word string, e *expression, body []node) {
 		})
 	case "for":
 		p.loop(n, e, body)
-	default:
+	case "if", "ifequal", "ifnotequal":
 		p.branches(n, word, e, body)
+	default:
+		panic(problemf("the statement %s", word))
 	}
 }
 
@@ -238,7 +232,7 @@ func (p *pongo) assigned(body []node) []string {
 func (p *pongo) declare(names []string) {
 	for _, name := range names {
 		if _, known := p.scope[name]; !known {
-			p.scope[name] = variable{"$" + name, p.merged(name, ofData)}
+			p.scope[name] = value{"$" + name, p.merged(name, ofData)}
 			p.write("$" + name + ` := index (dict) "x"`)
 		}
 	}
@@ -290,20 +284,20 @@ func (p *pongo) loop(n node, e *expression, body []node) {
 
 // head writes the beginning of a loop.
 func (p *pongo) head(l looping, all string) {
-	first := variable{"$" + l.name, l.list.kind}
+	first := value{"$" + l.name, l.list.kind}
 	if _, known := p.scope[l.name]; known {
-		first.name = fmt.Sprintf("$%s_%d", l.name, p.count)
+		first.code = fmt.Sprintf("$%s_%d", l.name, p.count)
 	}
 	p.scope[l.name] = first
 	if l.second == "" {
-		p.loops = append(p.loops, variable{first.name + "_i " + all, ofInt})
-		p.write("range " + first.name + "_i, " + first.name + " := " + l.list.code)
+		p.loops = append(p.loops, value{first.code + "_i " + all, ofInt})
+		p.write("range " + first.code + "_i, " + first.code + " := " + l.list.code)
 		return
 	}
-	p.scope[l.name] = variable{first.name, ofText}
-	p.scope[l.second] = variable{"$" + l.second, ofData}
-	p.loops = append(p.loops, variable{})
-	p.write("range " + first.name + ", $" + l.second + " := " + l.list.code)
+	p.scope[l.name] = value{first.code, ofText}
+	p.scope[l.second] = value{"$" + l.second, ofData}
+	p.loops = append(p.loops, value{})
+	p.write("range " + first.code + ", $" + l.second + " := " + l.list.code)
 }
 
 // over is the list of the loop, with the kind of its elements.
@@ -338,7 +332,7 @@ func (p *pongo) counter(field string) value {
 	if len(p.loops) == 0 || p.loops[len(p.loops)-1].kind != ofInt {
 		panic(problemf("forloop.%s", field))
 	}
-	i, list, _ := strings.Cut(p.loops[len(p.loops)-1].name, " ")
+	i, list, _ := strings.Cut(p.loops[len(p.loops)-1].code, " ")
 	switch field {
 	case "Counter":
 		return value{"add 1 " + i, ofInt}
@@ -365,5 +359,5 @@ func (p *pongo) variable(name string) value {
 	if !known {
 		panic(problemf("there is no variable %s", name))
 	}
-	return value{v.name, v.kind}
+	return v
 }

@@ -149,13 +149,12 @@ func (n *notes) add(one note) {
 // Lost is how many constructs could not be translated. Each is among the
 // notes; the other notes only say what zkagent does in another way.
 func (r *Result) Lost() int {
-	n := r.lost
-	for _, o := range r.others {
-		n += o.lost
-	}
-	for _, t := range r.Templates {
-		n += t.lost
-	}
+	n := 0
+	r.EachNote(func(_ string, lost bool) {
+		if lost {
+			n++
+		}
+	})
 	return n
 }
 
