@@ -50,23 +50,16 @@ func (r *Result) confdMain(m map[string]any) {
 	} else {
 		r.stored(backend)
 	}
-	for _, key := range sorted(m) {
-		switch key {
-		case "backend", "nodes", "watch", "interval", "confdir", "log-level":
-		case "noop", "sync-only", "onetime":
-			if text(m[key]) == "true" {
-				r.miss("%s = true: confd %s, and the agent does not; \"zkagent render --stdout\" only prints the files", key,
-					map[string]string{"noop": "writes no file", "sync-only": "runs no command", "onetime": "ends after one pass"}[key])
-			}
-		case "prefix":
-			if p := strings.Trim(text(m[key]), "/"); p != "" {
-				r.chroot = "/" + p
-				r.twoPrefixes()
-			}
-		default:
-			r.miss("%s has no counterpart here", key)
+	for _, mode := range [][2]string{{"noop", "writes no file"}, {"onetime", "ends after one pass"}, {"sync-only", "runs no command"}} {
+		if text(m[mode[0]]) == "true" {
+			r.miss("%s = true: confd %s, and the agent does not; \"zkagent render --stdout\" only prints the files", mode[0], mode[1])
 		}
 	}
+	if p := strings.Trim(text(m["prefix"]), "/"); p != "" {
+		r.chroot = "/" + p
+		r.twoPrefixes()
+	}
+	r.keys(m, " has no counterpart here", nil, "backend", "nodes", "watch", "interval", "confdir", "log-level", "noop", "onetime", "sync-only", "prefix")
 }
 
 // file translates a template table of confd or remco.
@@ -78,10 +71,8 @@ func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadF
 	t.minInterval, t.syntax = seconds(m["min_reload_interval"]), text(m["output_format"])
 	t.waitMin, t.createDirs = seconds(m["debounce"]), text(m["make_directories"]) == "true"
 	r.add(t)
-	for _, key := range unknown(m, "src", "dest", "dst", "mode", "owner", "group", "uid", "gid", "UID", "GID", "keys", "prefix", "check_cmd", "reload_cmd",
-		"check_cmd_timeout", "reload_cmd_timeout", "min_reload_interval", "output_format", "debounce", "make_directories") {
-		t.miss("%s has no counterpart: %v", key, m[key])
-	}
+	t.keys(m, " has no counterpart: VALUE", nil, "src", "dest", "dst", "mode", "owner", "group", "uid", "gid", "UID", "GID", "keys", "prefix", "check_cmd",
+		"reload_cmd", "check_cmd_timeout", "reload_cmd_timeout", "min_reload_interval", "output_format", "debounce", "make_directories")
 	data, err := read(t.source)
 	if err != nil {
 		t.miss("the template could not be read and is not translated: %v", err)
@@ -392,15 +383,8 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	for _, res := range list {
 		r.resource(res, read)
 	}
-	for _, key := range sorted(m) {
-		switch key {
-		case "resource", "template", "backend", "backends", "exec", "log_level", "log_format", "pid_file", "name", "start_cmd", "reload_cmd", "default_backends", "retries":
-		case "include_dir":
-			r.note("resources in %s are imported one by one, or by naming the directory", text(m[key]))
-		default:
-			r.miss("%s has no counterpart here", key)
-		}
-	}
+	r.keys(m, " has no counterpart here", map[string]string{"include_dir": "resources in VALUE are imported one by one, or by naming the directory"},
+		"resource", "template", "backend", "backends", "exec", "log_level", "log_format", "pid_file", "name", "start_cmd", "reload_cmd", "default_backends", "retries")
 	return r, nil
 }
 

@@ -31,27 +31,18 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 	if len(r.services) > 0 {
 		r.note("while a service has no members the last good file stays, where consul-template writes it without servers: on_empty = \"render\" of the group does that")
 	}
-	for _, key := range sorted(m) {
-		switch key {
-		case "template", "exec", "wait", "default_delimiters":
-		case "consul":
-			r.note("keys and services were in Consul: they have to be in ZooKeeper, at the paths below")
-		case "vault", "nomad":
-			r.note("%s has no counterpart: credentials are files of systemd, see docs/secrets.md", key)
-		case "deduplicate":
-			r.note("deduplicate is not needed: a watch costs ZooKeeper little")
-		case "once":
-			if text(m[key]) == "true" {
-				r.miss("once = true: consul-template ends after one pass; zkagent render renders once, and the agent keeps running")
-			}
-		case "log_level":
-			r.logLevel = ctLevels[strings.ToLower(text(m[key]))]
-		default:
-			if !slices.Contains(ctOwn, key) {
-				r.miss("%s has no counterpart here", key)
-			}
-		}
+	if text(m["once"]) == "true" {
+		r.miss("once = true: consul-template ends after one pass; zkagent render renders once, and the agent keeps running")
 	}
+	if level, ok := m["log_level"]; ok {
+		r.logLevel = ctLevels[strings.ToLower(text(level))]
+	}
+	r.keys(m, " has no counterpart here", map[string]string{
+		"consul":      "keys and services were in Consul: they have to be in ZooKeeper, at the paths below",
+		"vault":       "vault has no counterpart: credentials are files of systemd, see docs/secrets.md",
+		"nomad":       "nomad has no counterpart: credentials are files of systemd, see docs/secrets.md",
+		"deduplicate": "deduplicate is not needed: a watch costs ZooKeeper little",
+	}, ctOwn...)
 	return r, nil
 }
 
@@ -74,9 +65,10 @@ func ConsulTemplateFlag(r *Result, flag string, read ReadFunc) (*Result, error) 
 	return r, nil
 }
 
-// ctOwn are settings of the process of consul-template, for which there is
-// nothing to do here: what they arrange, zkagent does by itself, or its unit.
+// ctOwn are settings that are translated, and those of the process of consul-template, for
+// which there is nothing to do: what they arrange, zkagent does by itself, or its unit.
 var ctOwn = []string{
+	"template", "exec", "wait", "default_delimiters", "once", "log_level",
 	"reload_signal", "kill_signal", "pid_file", "max_stale", "block_query_wait", "syslog", "log_file", "retry",
 	"template_error_fatal", "err_on_failed_lookup",
 }
@@ -123,15 +115,11 @@ func (c *ctFile) template(m map[string]any) {
 	if e := first(m["exec"]); e != nil && text(e["enabled"]) != "false" {
 		t.reload, t.reloadTimeout = ctCommand(e["command"]), cmp.Or(text(e["timeout"]), t.reloadTimeout)
 		t.reloadEnv = ctEnv(first(e["env"]), t.miss)
-		for _, key := range unknown(e, "command", "timeout", "env", "enabled") {
-			t.miss("%s of exec has no counterpart in a reload block", key)
-		}
+		t.keys(e, " of exec has no counterpart in a reload block", nil, "command", "timeout", "env", "enabled")
 	}
 	t.createDirs = text(m["create_dest_dirs"]) != "false" // the default there
 	c.r.add(t)
-	for _, key := range unknown(m, ctTemplate...) {
-		t.miss("%s has no counterpart: %v", key, m[key])
-	}
+	t.keys(m, " has no counterpart: VALUE", nil, ctTemplate...)
 	source := text(m["contents"])
 	if t.source != "" {
 		data, err := c.read(t.source)
@@ -153,9 +141,7 @@ func (c *ctFile) exec(m map[string]any) {
 		return
 	}
 	p.env = ctEnv(first(m["env"]), c.r.miss)
-	for _, key := range unknown(m, "command", "reload_signal", "splay", "kill_timeout", "kill_signal", "enabled", "env") {
-		c.r.miss("%s of exec has no counterpart", key)
-	}
+	c.r.keys(m, " of exec has no counterpart", nil, "command", "reload_signal", "splay", "kill_timeout", "kill_signal", "enabled", "env")
 	c.r.program = p
 }
 

@@ -22,17 +22,8 @@ func Synapse(r *Result, name string, data []byte) (*Result, error) {
 		return nil, err
 	}
 	s := synapse{r: r, data: data}
-	for _, key := range sorted(m) {
-		switch key {
-		case "services", "haproxy":
-		case "statsd":
-			r.note("statsd is not needed: the agent has its counters at /metrics")
-		case "service_conf_dir":
-			r.note("services in %s are imported one by one, or by naming the directory", text(m[key]))
-		default:
-			r.miss("%s has no counterpart here", key)
-		}
-	}
+	r.keys(m, " has no counterpart here", map[string]string{"statsd": "statsd is not needed: the agent has its counters at /metrics", "service_conf_dir": confDir},
+		"services", "haproxy")
 	top := first(m["haproxy"])
 	s.top = top
 	s.base(top)
@@ -177,29 +168,23 @@ func (s *synapse) base(m map[string]any) {
 		s.text.WriteString("\n")
 		s.section(title, texts(extra[title]))
 	}
-	for _, key := range sorted(m) {
-		switch key {
-		case "shared_frontend":
-			s.shared = append(s.shared, s.lines("haproxy", "frontend", map[string]any{"frontend": m[key]})...)
-		case "bind_address", "use_nerve_weights", "global", "defaults", "extra_sections", "reload_command", "config_file_path", "do_writes", "do_reloads":
-		case "do_socket", "socket_file_path", "restart_interval", "restart_jitter", "server_order_seed", "state_file_path", "state_file_ttl", "max_server_id":
-			s.r.note("%s is not needed: each change is written and reloaded once; zkagent haproxy changes servers through the runtime API", key)
-		default:
-			s.r.miss("%s of haproxy has no counterpart here", key)
-		}
+	if shared, ok := m["shared_frontend"]; ok {
+		s.shared = append(s.shared, s.lines("haproxy", "frontend", map[string]any{"frontend": shared})...)
 	}
+	needless := map[string]string{}
+	for _, key := range []string{"do_socket", "socket_file_path", "restart_interval", "restart_jitter", "server_order_seed", "state_file_path", "state_file_ttl", "max_server_id"} {
+		needless[key] = key + " is not needed: each change is written and reloaded once; zkagent haproxy changes servers through the runtime API"
+	}
+	s.r.keys(m, " of haproxy has no counterpart here", needless,
+		"shared_frontend", "bind_address", "use_nerve_weights", "global", "defaults", "extra_sections", "reload_command", "config_file_path", "do_writes", "do_reloads")
 }
 
 // service is one watcher with its sections.
 func (s *synapse) service(name string, m map[string]any) {
 	d, h := first(m["discovery"]), first(m["haproxy"])
 	miss := s.r.miss
-	for _, key := range unknown(m, "discovery", "haproxy", "default_servers", "use_previous_backends", "keep_default_servers") {
-		miss("%s of service %s has no counterpart here", key, name)
-	}
-	for _, key := range unknown(d, "method", "hosts", "path", "discovery_jitter") {
-		miss("%s of the discovery of %s has no counterpart here", key, name)
-	}
+	s.r.keys(m, " of service "+name+" has no counterpart here", nil, "discovery", "haproxy", "default_servers", "use_previous_backends", "keep_default_servers")
+	s.r.keys(d, " of the discovery of "+name+" has no counterpart here", nil, "method", "hosts", "path", "discovery_jitter")
 	stub := text(d["method"]) == "stub" || text(d["method"]) == "base"
 	if method := text(d["method"]); method != "zookeeper" && !stub {
 		miss("service %s is found by %s, not by ZooKeeper", name, cmp.Or(method, "nothing"))
@@ -216,9 +201,8 @@ func (s *synapse) service(name string, m map[string]any) {
 	if h == nil || text(h["disabled"]) == "true" {
 		return
 	}
-	for _, key := range unknown(h, "port", "bind_address", "bind_options", "server_options", "listen", "frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method", "shared_frontend", "server_port_override") {
-		miss("%s of the haproxy section of %s has no counterpart here", key, name)
-	}
+	s.r.keys(h, " of the haproxy section of "+name+" has no counterpart here", nil, "port", "bind_address", "bind_options", "server_options", "listen",
+		"frontend", "backend", "backend_name", "disabled", "backend_order", "cookie_value_method", "shared_frontend", "server_port_override")
 	backend := cmp.Or(text(h["backend_name"]), name)
 	s.text.WriteString("\n")
 	frontend := s.lines(name, "frontend", h)
@@ -326,22 +310,17 @@ func Nerve(r *Result, name string, data []byte) (*Result, error) {
 		list = map[string]any{strings.TrimSuffix(base, filepath.Ext(base)): m}
 		m = nil
 	}
-	for _, key := range sorted(m) {
-		switch key {
-		case "services", "instance_id", "listen_port":
-		case "heartbeat_path":
-			r.note("there is no heartbeat file: use /readyz of the agent, or systemd's watchdog")
-		case "service_conf_dir":
-			r.note("services in %s are imported one by one, or by naming the directory", text(m[key]))
-		default:
-			r.miss("%s has no counterpart here", key)
-		}
-	}
+	r.keys(m, " has no counterpart here",
+		map[string]string{"heartbeat_path": "there is no heartbeat file: use /readyz of the agent, or systemd's watchdog", "service_conf_dir": confDir},
+		"services", "instance_id", "listen_port")
 	for _, name := range sorted(list) {
 		r.nerveService(name, first(list[name]), text(m["instance_id"]))
 	}
 	return r, nil
 }
+
+// confDir is the note on a directory of services.
+const confDir = "services in VALUE are imported one by one, or by naming the directory"
 
 // nerveKeys are what a service of Nerve may hold that is translated.
 var nerveKeys = []string{"host", "port", "reporter_type", "zk_hosts", "zk_path", "check_interval", "checks", "weight", "haproxy_server_options", "labels"}
@@ -349,9 +328,7 @@ var nerveKeys = []string{"host", "port", "reporter_type", "zk_hosts", "zk_path",
 func (r *Result) nerveService(name string, m map[string]any, instance string) {
 	var b strings.Builder
 	var notes notes
-	for _, key := range unknown(m, nerveKeys...) {
-		notes.miss("%s has no counterpart here", key)
-	}
+	notes.keys(m, " has no counterpart here", nil, nerveKeys...)
 	if kind := text(m["reporter_type"]); kind != "" && kind != "zookeeper" {
 		notes.miss("the reporter %s is not ZooKeeper", kind)
 	}
@@ -367,7 +344,7 @@ func (r *Result) nerveService(name string, m map[string]any, instance string) {
 	line(&b, "haproxy_server_options", text(m["haproxy_server_options"]))
 	pairs(&b, "labels", first(m["labels"]))
 	for _, c := range blocks(m["checks"]) {
-		nerveCheck(&b, c, host, port, seconds(m["check_interval"]), notes.miss)
+		nerveCheck(&b, c, host, port, seconds(m["check_interval"]), &notes)
 	}
 	r.others = append(r.others, other{"service", name, b.String(), notes})
 }
@@ -385,16 +362,14 @@ func pairs(b *strings.Builder, name string, m map[string]any) {
 }
 
 // nerveCheck is one check.
-func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval string, miss func(string, ...any)) {
+func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval string, notes *notes) {
 	known := []string{"type", "host", "port", "timeout", "rise", "fall", "name"}
 	if text(c["type"]) == "http" {
 		known = append(known, "uri", "ssl", "headers", "expect", "open_timeout", "read_timeout", "ssl_timeout")
 	} else if text(c["type"]) == "tcp" {
 		known = append(known, "uri") // Nerve does not look at it
 	}
-	for _, key := range unknown(c, known...) {
-		miss("%s of a check has no counterpart here", key)
-	}
+	notes.keys(c, " of a check has no counterpart here", nil, known...)
 	at := net.JoinHostPort(cmp.Or(text(c["host"]), host, "127.0.0.1"), cmp.Or(text(c["port"]), port))
 	kind, tls := text(c["type"]), ""
 	switch kind {
@@ -420,7 +395,7 @@ func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval strin
 		fmt.Fprintf(b, "check \"exec\" {\ncommand = [\"sh\", \"-c\", %s, \"redis\", %s, %s]\n",
 			quote(`redis-cli -h "$1" -p "$2" ping | grep -q PONG`), quote(host), quote(port))
 	default:
-		miss("a check of the type %s: write it as check \"exec\"", kind)
+		notes.miss("a check of the type %s: write it as check \"exec\"", kind)
 		return
 	}
 	// Nerve waits for the interval after each check; here it is from one to the next.

@@ -37,9 +37,18 @@ func first(v any) map[string]any {
 
 func sorted(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
-// unknown are the keys that are not among the known ones, in order.
-func unknown(m map[string]any, known ...string) []string {
-	return slices.DeleteFunc(sorted(m), func(key string) bool { return slices.Contains(known, key) })
+// keys goes through the keys of decoded settings that are not among the known ones: some
+// have a note, in which VALUE stands for the value; the others are missed.
+func (n *notes) keys(m map[string]any, missed string, remarks map[string]string, known ...string) {
+	for _, key := range sorted(m) {
+		switch remark := remarks[key]; {
+		case slices.Contains(known, key):
+		case remark != "":
+			n.note("%s", strings.ReplaceAll(remark, "VALUE", text(m[key])))
+		default:
+			n.miss("%s%s", key, strings.ReplaceAll(missed, "VALUE", fmt.Sprint(m[key])))
+		}
+	}
 }
 
 // text is a value as a text; empty for none.
