@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -237,3 +238,291 @@ func (t *Template) otherLanguage() {
 }
 
 var foreignMark = regexp.MustCompile(`\{%-? (if|for|end)|<% if|<%= `)
+
+// What can be known of a template without data is checked when it is parsed: how
+// many arguments a function gets, the fields of members, pairs and leaders, the
+// words of statuses, and that key names a key. What a template has parsed or made
+// by itself is not known, and not checked.
+
+type checker struct {
+	t     *Template
+	funcs map[string]reflect.Type
+	errs  []*Error
+}
+
+// env is what is known at one place; a nil type is not known.
+type env struct {
+	dot  reflect.Type
+	vars map[string]reflect.Type
+}
+
+func (t *Template) checkCalls() error {
+	c := &checker{t: t, funcs: map[string]reflect.Type{}}
+	table, st := functionTable(), &state{t: t}
+	for _, name := range t.names {
+		if f, ok := table[name]; ok {
+			c.funcs[name] = reflect.TypeOf(f.make(st))
+		}
+	}
+	for _, tree := range t.sortedTrees() {
+		c.list(tree.Root, &env{vars: map[string]reflect.Type{}})
+	}
+	return joinErrors(c.errs)
+}
+
+func (c *checker) fail(n parse.Node, format string, args ...any) {
+	c.errs = append(c.errs, c.t.errorAt(n, fmt.Errorf(format, args...)))
+}
+
+func (c *checker) list(list *parse.ListNode, e *env) {
+	if list == nil {
+		return
+	}
+	for _, n := range list.Nodes {
+		switch n := n.(type) {
+		case *parse.ActionNode:
+			c.declare(n.Pipe, c.pipe(n.Pipe, e), e)
+			continue
+		case *parse.TemplateNode:
+			c.pipe(n.Pipe, e)
+			continue
+		}
+		b, isRange := branchOf(n)
+		if b == nil {
+			continue
+		}
+		value := c.pipe(b.Pipe, e)
+		inner := &env{dot: e.dot, vars: maps.Clone(e.vars)}
+		if _, isWith := n.(*parse.WithNode); isWith {
+			inner.dot = value
+		}
+		if isRange {
+			key, elem := elements(value)
+			inner.dot = elem
+			if len(b.Pipe.Decl) == 2 {
+				inner.vars[b.Pipe.Decl[0].Ident[0]] = key
+			}
+			if n := len(b.Pipe.Decl); n > 0 {
+				inner.vars[b.Pipe.Decl[n-1].Ident[0]] = elem
+			}
+		} else {
+			c.declare(b.Pipe, value, inner)
+		}
+		c.list(b.List, inner)
+		c.list(b.ElseList, &env{dot: e.dot, vars: maps.Clone(e.vars)})
+		for _, d := range assigned(b.List) {
+			delete(e.vars, d)
+		}
+	}
+}
+
+// assigned are the variables that a list gives new values to: what they are
+// afterwards is not known.
+func assigned(below parse.Node) []string {
+	var names []string
+	inspect(below, func(n parse.Node) {
+		if p, ok := n.(*parse.PipeNode); ok && p.IsAssign {
+			for _, d := range p.Decl {
+				names = append(names, d.Ident[0])
+			}
+		}
+	})
+	return names
+}
+
+func (c *checker) declare(p *parse.PipeNode, value reflect.Type, e *env) {
+	for _, d := range p.Decl {
+		if p.IsAssign && e.vars[d.Ident[0]] != value {
+			value = nil
+		}
+		e.vars[d.Ident[0]] = value
+	}
+}
+
+// elements are the types of what a range over a value gives.
+func elements(t reflect.Type) (key, elem reflect.Type) { //nolint:nonamedreturns // two types need names.
+	if t == nil {
+		return nil, nil
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return reflect.TypeFor[int](), known(t.Elem())
+	case reflect.Map:
+		return known(t.Key()), known(t.Elem())
+	default:
+		return nil, nil
+	}
+}
+
+// known is a type that says something: an interface may hold anything.
+func known(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Interface {
+		return nil
+	}
+	return t
+}
+
+func (c *checker) pipe(p *parse.PipeNode, e *env) reflect.Type {
+	if p == nil {
+		return nil
+	}
+	var value reflect.Type
+	for i, cmd := range p.Cmds {
+		value = c.command(cmd, e, i > 0)
+	}
+	return value
+}
+
+func (c *checker) command(cmd *parse.CommandNode, e *env, piped bool) reflect.Type {
+	for _, a := range cmd.Args[1:] {
+		c.value(a, e)
+	}
+	id, ok := cmd.Args[0].(*parse.IdentifierNode)
+	if !ok {
+		if len(cmd.Args) == 1 {
+			return c.value(cmd.Args[0], e)
+		}
+		return nil
+	}
+	c.words(id, cmd.Args[1:])
+	fn := c.funcs[id.Ident]
+	if fn == nil {
+		if id.Ident == "index" && len(cmd.Args) == 3 {
+			_, elem := elements(c.value(cmd.Args[1], e))
+			return elem
+		}
+		return nil
+	}
+	got := len(cmd.Args) - 1
+	if piped {
+		got++
+	}
+	switch want := fn.NumIn(); {
+	case fn.IsVariadic() && got < want-1:
+		c.fail(id, "function %q takes at least %s, not %d", id.Ident, arguments(want-1), got)
+	case !fn.IsVariadic() && got != want:
+		c.fail(id, "function %q takes %s, not %d", id.Ident, arguments(want), got)
+	}
+	return known(fn.Out(0))
+}
+
+func arguments(n int) string {
+	if n == 1 {
+		return "1 argument"
+	}
+	return fmt.Sprintf("%d arguments", n)
+}
+
+func (c *checker) words(id *parse.IdentifierNode, args []parse.Node) {
+	switch id.Ident {
+	case "members", "service":
+		for _, a := range args[min(1, len(args)):] {
+			if s, ok := a.(*parse.StringNode); ok {
+				if err := checkStatus(s.Text); err != nil {
+					c.fail(a, "%w", err)
+				}
+			}
+		}
+	case "key", "keyOrDefault", "keyOrAbsent", "keyExists":
+		if len(args) == 0 {
+			return
+		}
+		if s, ok := args[0].(*parse.StringNode); ok && !strings.Contains(strings.Trim(s.Text, "/"), "/") {
+			c.fail(id, "key %q names a config and no key: write \"%s/KEY\"", s.Text, strings.Trim(s.Text, "/"))
+		}
+	}
+}
+
+func (c *checker) value(n parse.Node, e *env) reflect.Type {
+	switch n := n.(type) {
+	case *parse.DotNode:
+		return e.dot
+	case *parse.FieldNode:
+		return c.fields(n, e.dot, n.Ident)
+	case *parse.VariableNode:
+		return c.fields(n, e.vars[n.Ident[0]], n.Ident[1:])
+	case *parse.ChainNode:
+		return c.fields(n, c.value(n.Node, e), n.Field)
+	case *parse.PipeNode:
+		return c.pipe(n, e)
+	case *parse.IdentifierNode:
+		if fn := c.funcs[n.Ident]; fn != nil && fn.NumIn() == 0 {
+			return known(fn.Out(0))
+		}
+	}
+	return nil
+}
+
+var checked = map[reflect.Type]string{
+	reflect.TypeFor[view.Member](): "a member", reflect.TypeFor[Pair](): "a pair", reflect.TypeFor[Leader](): "a leader",
+	reflect.TypeFor[view.Agent](): "agent", reflect.TypeFor[Group](): "a group",
+}
+
+// foreign are the names that other programs have for fields.
+var foreign = map[string]string{
+	"NodeAddress": "Host", "ServiceMeta": "Labels", "NodeMeta": "Labels", "ServiceAddress": "Host", "ServicePort": "Port", "Weights": "Weight",
+}
+
+func (c *checker) fields(n parse.Node, t reflect.Type, path []string) reflect.Type {
+	for _, name := range path {
+		if t == nil {
+			return nil
+		}
+		what, ok := checked[t]
+		switch {
+		case t.Kind() == reflect.Map:
+			t = known(t.Elem())
+			continue
+		case !ok && t.Kind() != reflect.Struct:
+			if t.Kind() == reflect.Slice && checked[t.Elem()] != "" {
+				c.fail(n, ".%s is asked of a list: take its elements by range or index", name)
+			}
+			return nil
+		case !ok:
+			return nil
+		}
+		if f, found := t.FieldByName(name); found {
+			t = known(f.Type)
+			continue
+		}
+		if m, found := reflect.PointerTo(t).MethodByName(name); found {
+			if m.Type.NumOut() == 0 || m.Type.NumIn() != 1 {
+				return nil
+			}
+			t = known(m.Type.Out(0))
+			continue
+		}
+		hint := meant(name, fieldsOf(t))
+		if to := foreign[name]; to != "" && what == "a member" {
+			hint = fmt.Sprintf("; did you mean %q?", to)
+		}
+		c.fail(n, "%s has no field .%s%s", what, name, hint)
+		return nil
+	}
+	return t
+}
+
+func fieldsOf(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		names = append(names, f.Name)
+	}
+	for m := range reflect.PointerTo(t).Methods() {
+		if m.Type.NumIn() == 1 {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+func joinErrors(errs []*Error) error {
+	slices.SortStableFunc(errs, func(a, b *Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	var joined []error
+	for _, e := range errs {
+		joined = append(joined, e)
+	}
+	return errors.Join(joined...)
+}
