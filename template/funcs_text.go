@@ -195,7 +195,7 @@ func loop(bounds ...any) ([]int64, error) {
 	if err := cmp.Or(err1, err2); err != nil || from >= to {
 		return nil, err
 	}
-	if n := uint64(to) - uint64(from); n > maxSteps {
+	if n := uint64(to) - uint64(from); n > maxSteps { //nolint:gosec // to is larger; the difference may not fit into int64.
 		return nil, steps(int64(min(n, 1<<62)))
 	}
 	numbers := make([]int64, 0, to-from)

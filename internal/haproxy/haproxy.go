@@ -256,7 +256,9 @@ const (
 // after each time that something was changed or went wrong.
 func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done func(Result, error)) {
 	var members []view.Member
-	var timer <-chan time.Time // nil until there are members
+	timer := time.NewTimer(compareEvery)
+	timer.Stop() // until there are members
+	defer timer.Stop()
 	for left := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -266,7 +268,7 @@ func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done f
 				return
 			}
 			members = list
-		case <-timer:
+		case <-timer.C:
 		}
 		r, err := b.Apply(ctx, members)
 		if ctx.Err() != nil {
@@ -276,9 +278,9 @@ func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done f
 			done(r, err)
 		}
 		left = len(r.Left)
-		timer = time.After(compareEvery)
+		timer.Reset(compareEvery)
 		if err != nil {
-			timer = time.After(retryAfter)
+			timer.Reset(retryAfter)
 		}
 	}
 }
