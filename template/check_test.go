@@ -46,6 +46,7 @@ func TestParse_Checks(t *testing.T) {
 		`{{ $x := parseJSON "{}" }}{{ $x.Anything.else }}{{ range $x.list }}{{ .Foo }}{{ end }}`,
 		`{{ .Key }}{{ range .Value }}{{ .Host }}{{ .Whatever }}{{ end }}`,
 		`{{ $m := "" }}{{ range members "api" }}{{ $m = . }}{{ end }}{{ $m.Nothing }}`,
+		`{{ $m := agent }}{{ if key "c/k" }}{{ else }}{{ $m = parseJSON "{}" }}{{ end }}{{ $m.Nothing }}`,
 		`{{ define "x" }}{{ .Foo }}{{ end }}{{ template "x" (members "api") }}`,
 		`{{ print }}{{ printf "%s" "a" }}{{ scratch.Set "a" 1 }}{{ timestamp }}{{ timestamp "unix" }}`,
 		`{{ with leader "n" }}{{ .ID }}{{ .Term }}{{ else }}{{ .Foo }}{{ end }}`,

@@ -310,7 +310,7 @@ func (c *checker) list(list *parse.ListNode, e *env) {
 		}
 		c.list(b.List, inner)
 		c.list(b.ElseList, &env{dot: e.dot, vars: maps.Clone(e.vars)})
-		for _, d := range assigned(b.List) {
+		for _, d := range assigned(n) {
 			delete(e.vars, d)
 		}
 	}
