@@ -17,6 +17,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // limit bounds the commands of one page, which may wait for events.
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	testhelp.Economy()
 	os.Exit(m.Run())
 }
 

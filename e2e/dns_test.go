@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/lastgood"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -123,6 +124,7 @@ getent ahostsv4 api.group.zkagent | awk '{print $1}' | sort -u`, "sh", a.dir)
 
 // Prometheus scrapes a member after its join, and no longer after its leave.
 func TestPrometheusDiscovery(t *testing.T) {
+	testhelp.OnlyAll(t, "a registry test has a real Prometheus, too")
 	t.Parallel()
 	zk := zookeeper(t)
 	s := dialZK(t, zk)

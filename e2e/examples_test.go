@@ -166,6 +166,7 @@ func TestDev_OutlivesItsClients(t *testing.T) {
 }
 
 func TestDev_TellsTheStoryWithoutAnyFile(t *testing.T) {
+	testhelp.OnlyAll(t, "minutes of a story, and TestDemo_ServesThroughNginxAndEnds tells another")
 	t.Parallel()
 	tmp := t.TempDir()
 	d := startDev(t, []string{"TMPDIR=" + tmp}, "--exit-after", "1s")
@@ -400,6 +401,7 @@ service "web" {
 }
 
 func TestExample_CronLeaderRunsOnOneHost(t *testing.T) {
+	testhelp.OnlyAll(t, "TestLeader_HookRunsOnOneHostAndMovesOn proves the rule")
 	t.Parallel()
 	zk := zktest.Shared(t).Addr() // The example has no chroot.
 	dir := t.TempDir()

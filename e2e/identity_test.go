@@ -64,6 +64,7 @@ template "out" {
 }
 
 func TestIdentity_DigestMD5(t *testing.T) {
+	testhelp.OnlyAll(t, "a server of its own, and the session's tests have one")
 	t.Parallel()
 	zk := zktest.Start(t, zktest.WithSASL(t, strict, zktest.DigestSection(map[string]string{"agent": "secret"})))
 	auth := `  auth "sasl" {

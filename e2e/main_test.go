@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // binary is the program under test.
@@ -21,6 +22,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	testhelp.Economy()
 	_ = flag.Set("test.parallel", "4") // The tests wait more than they compute. A flag of go test goes first.
 	zktest.RunMain(m)
 }

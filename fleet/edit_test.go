@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -20,7 +21,7 @@ import (
 func TestEdit_AtOnce(t *testing.T) {
 	t.Parallel()
 	path := newRoot(t)
-	const each = 10
+	each := testhelp.Rounds(4, 10)
 	var wg sync.WaitGroup
 	for i := range 2 {
 		s := dial(t)
@@ -43,7 +44,7 @@ func TestEdit_AtOnce(t *testing.T) {
 	wg.Wait()
 	tree, err := config.Read(soon(t), dial(t), path)
 	must(t, err)
-	if want := map[string]string{"sum": "20", "own0": "10", "own1": "10"}; !has(want)(tree) {
+	if want := map[string]string{"sum": strconv.Itoa(2 * each), "own0": strconv.Itoa(each), "own1": strconv.Itoa(each)}; !has(want)(tree) {
 		t.Errorf("got %s", show(tree))
 	}
 }

@@ -82,7 +82,7 @@ func TestWatcher_NeverAMix(t *testing.T) {
 	for range 3 {
 		followers = append(followers, follow(t, dial(t), config.Config{Name: "c", Path: path}))
 	}
-	const rounds = 15
+	rounds := testhelp.Rounds(5, 15)
 	for round := 1; round <= rounds; round++ {
 		ctx := t.Context()
 		must(t, writer.Delete(ctx, path+"/ready", -1))
@@ -131,7 +131,7 @@ func TestWatcher_BurstEndsExact(t *testing.T) {
 	for key := range numbered(100, "") {
 		names = append(names, key)
 	}
-	for round := range testhelp.Rounds(5, 20) {
+	for round := range testhelp.Rounds(2, 20) {
 		want := map[string]string{}
 		var wg sync.WaitGroup
 		for lane := range 10 {

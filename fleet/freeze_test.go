@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -53,6 +54,9 @@ func TestFreeze_KeepsWho(t *testing.T) {
 			if p.Since.Before(began) || p.Until.Before(p.Since.Add(-time.Second)) {
 				t.Errorf("%s: got %+v, began %s", layout, p, began)
 			}
+		}
+		if layout == config.LayoutFlat && !testhelp.All() { // the same record in both
+			continue
 		}
 		for i := range maxPast + 3 {
 			must(t, Freeze(soon(t), s, path, "ann", fmt.Sprint(i, strings.Repeat("x", 4000))))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -57,7 +58,7 @@ func TestVersioned_PublishAndFollow(t *testing.T) {
 func TestVersioned_CostOfOneChange(t *testing.T) {
 	t.Parallel()
 	s, reader, path := dial(t), dial(t), newRoot(t)
-	keys := numbered(10_000, strings.Repeat("x", 100))
+	keys := numbered(testhelp.Rounds(2000, 10_000), strings.Repeat("x", 100))
 	mustPublish(t, s, path, "", keys)
 	f := follow(t, reader, config.Config{Name: "c", Path: path})
 	f.await("version 1", has(keys))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/peers"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -70,6 +71,7 @@ func TestInterop_Kinds(t *testing.T) {
 // A hold ends when Curator takes a lock of another kind on the path later: its locks do
 // not see ours.
 func TestInterop_CuratorComesLater(t *testing.T) {
+	testhelp.OnlyAll(t, "the other tests of kinds need no waiting clients of Java")
 	ctx := testContext(t)
 	p := peers.Curator(t, zktest.Shared(t).Addr(), peers.Quick)
 	s, err := session.Dial(ctx, session.Config{Servers: []string{zktest.Shared(t).Addr()}, Timeout: 6 * time.Second})

@@ -141,6 +141,7 @@ func TestReal_WipedServer(t *testing.T) {
 
 // 500 services of one process are all back after the ensemble was replaced.
 func TestReal_ManyServicesComeBack(t *testing.T) {
+	testhelp.OnlyAll(t, "a server of its own, and fifty services")
 	t.Parallel()
 	const splay = 5 * time.Second
 	services := testhelp.Rounds(50, 500)

@@ -130,6 +130,7 @@ func keepBusy(t *testing.T, s *Session) (failed <-chan error, rest func()) {
 }
 
 func TestReal_FrozenServer(t *testing.T) {
+	testhelp.OnlyAll(t, "a server of its own")
 	t.Parallel()
 	bad := zktest.Start(t)
 	s := dialReal(t, realConfig(bad.Addr()))
@@ -148,6 +149,7 @@ func TestReal_FrozenServer(t *testing.T) {
 }
 
 func TestReal_EmptyServer(t *testing.T) {
+	testhelp.OnlyAll(t, "a server of its own")
 	t.Parallel()
 	srv := zktest.Start(t)
 	cfg := realConfig(srv.Addr())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 func TestReal_TLSWithHostNames(t *testing.T) {
@@ -86,6 +87,7 @@ func createdWith(t *testing.T, s *Session, path string) []ACL {
 // A refused certificate is not a dead server: Dial returns at once, on either side. One
 // that the server asks for is an identity.
 func TestReal_TLSRefused(t *testing.T) {
+	testhelp.OnlyAll(t, "a server of its own")
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "server.pem")
 	pair, pool := zktest.Certificate(t, file, "zk")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	internal "github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/zktest"
@@ -185,6 +186,7 @@ func TestEach(t *testing.T) {
 
 // A module of its own imports the library and this package, and its test passes.
 func TestOutsideModule(t *testing.T) {
+	testhelp.OnlyAll(t, "it compiles the library anew")
 	if testing.Short() {
 		t.Skip("builds a module")
 	}

@@ -110,7 +110,7 @@ template "main" {
 				// A completion ends within completeTime: on a busy machine it may find nothing.
 				testhelp.Eventually(t, fmt.Sprintf("%q completes to %q", line, want), func() bool {
 					cmd := exec.CommandContext(t.Context(), path, script, line)
-					cmd.Env = append(os.Environ(), "ZKAGENT_CONFIG="+settings, "GORACE=atexit_sleep_ms=0", "HOME="+home, "ZDOTDIR="+home, "XDG_CONFIG_HOME="+home, "TERM=dumb")
+					cmd.Env = append(os.Environ(), "ZKAGENT_CONFIG="+settings, "HOME="+home, "ZDOTDIR="+home, "XDG_CONFIG_HOME="+home, "TERM=dumb")
 					var talk bytes.Buffer
 					cmd.Stderr = &talk
 					out, err := cmd.Output()

@@ -79,7 +79,7 @@ func TestDebug_Secrets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	env := append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1", "GORACE=atexit_sleep_ms=0", "CREDENTIALS_DIRECTORY="+filepath.Join(dir, "credentials"), "MY_PASSWORD=PLANT-environment")
+	env := append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1", "CREDENTIALS_DIRECTORY="+filepath.Join(dir, "credentials"), "MY_PASSWORD=PLANT-environment")
 	zkagent := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command("zkagent", args...)

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // limit bounds every wait of a script: the machine may be slow and busy, and
@@ -25,6 +26,7 @@ const limit = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "4") // The tests wait more than they compute. A flag of go test goes first.
+	testhelp.Economy()
 	testscript.Main(m, map[string]func(){"zkagent": main})
 }
 
@@ -61,9 +63,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("GIT", gitScripts)
 			env.Setenv("WHO", userName())
-			// A program with the race detector sleeps a second at its end,
-			// which the commands of a script do some 200 times.
-			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			env.Vars = append(env.Vars, testhelp.Economy()...)
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -124,7 +124,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 // environment is what commands of the script get.
 func environment(ts *testscript.TestScript) []string {
 	env := os.Environ()
-	for _, name := range []string{"ZK", "CHROOT", "ZKAGENT_ZK", "SOCK", "NO_COLOR", "GORACE", "PATH", "WORK", "HOME"} {
+	for _, name := range []string{"ZK", "CHROOT", "ZKAGENT_ZK", "SOCK", "NO_COLOR", "PATH", "WORK", "HOME"} {
 		env = append(env, name+"="+ts.Getenv(name))
 	}
 	return env

@@ -350,7 +350,7 @@ func TestPrintedCommands_Phases(t *testing.T) {
 	for _, h := range p.hosts {
 		h.write("nginx", brokenScript)
 	}
-	p.env = append(os.Environ(), append(p.hosts[0].env, "ZKAGENT_CONFIG="+filepath.Join(p.hosts[0].dir, "agent.hcl"), "GORACE=atexit_sleep_ms=0")...)
+	p.env = append(os.Environ(), append(p.hosts[0].env, "ZKAGENT_CONFIG="+filepath.Join(p.hosts[0].dir, "agent.hcl"))...)
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(makePhase)) {
 		p.reset()

@@ -110,7 +110,7 @@ func TestPrintedCommands_Run(t *testing.T) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, troubles, dir, addr), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
+	env := append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1")
 	zkagent := func(args ...string) (int, string) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()

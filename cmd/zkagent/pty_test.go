@@ -68,7 +68,7 @@ func onTerminalIn(t *testing.T, dir string, columns uint16, env []string, args .
 	t.Helper()
 	master, slave := openPTY(t, columns)
 	x := &terminal{t: t, master: master, news: make(chan struct{}), cmd: exec.Command("zkagent", args...)}
-	x.cmd.Env = append(append(os.Environ(), "TERM=xterm", "GORACE=atexit_sleep_ms=0"), env...)
+	x.cmd.Env = append(append(os.Environ(), "TERM=xterm"), env...)
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
 	x.cmd.Dir = dir
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -106,7 +107,6 @@ func (h *host) run() {
 		h.t.Fatal(err)
 	}
 	cmd := exec.Command("zkagent", "run", "--config", filepath.Join(h.dir, "agent.hcl"))
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
@@ -213,6 +213,7 @@ func TestRollout_Terminal(t *testing.T) {
 
 // What fails has a line, and no line is longer than the terminal is wide.
 func TestRollout_TerminalFailures(t *testing.T) {
+	testhelp.OnlyAll(t, "TestRollout_Terminal has the same hosts")
 	t.Parallel()
 	h := newHosts(t, "node-1")[0]
 	out := h.on("config", "publish", h.site("refused"), "/config/web", "--rollout", "--vote-timeout", "10m").end(1)
@@ -234,6 +235,7 @@ func TestRollout_TerminalFailures(t *testing.T) {
 // has accepted the version before, and its file uses that one. When a version comes
 // without a vote, the host accepts it, and its file keeps the one before.
 func TestFleet_KnownAcceptedInUse(t *testing.T) {
+	testhelp.OnlyAll(t, "TestViews_KnownAcceptedInUse of agent proves the rule")
 	t.Parallel()
 	h := newHosts(t, "node-1")[0]
 	says := func(want string) {

@@ -39,7 +39,7 @@ service "web" {
 `, dir, addr), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
+	env := append(os.Environ(), "ZKAGENT_CONFIG="+file, "NO_COLOR=1")
 	start := func(args ...string) (*exec.Cmd, *bytes.Buffer) {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		t.Cleanup(cancel)

@@ -96,7 +96,7 @@ template "t" {
 		{"queue", "put", "q", pwn},
 	} {
 		cmd := exec.Command("zkagent", args...)
-		cmd.Env = append(append(os.Environ(), env...), "GORACE=atexit_sleep_ms=0")
+		cmd.Env = append(os.Environ(), env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, out)
 		}

@@ -129,7 +129,7 @@ func newTruthServer(t *testing.T) *truth {
 	t.Helper()
 	x := &truth{t: t, dir: filepath.Dir(socketPath(t)), http: freeAddress(t)}
 	x.server, x.addr, x.s = inMemoryServer(t)
-	x.env = append(os.Environ(), "ZKAGENT_CONFIG="+filepath.Join(x.dir, "zkagent.hcl"), "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
+	x.env = append(os.Environ(), "ZKAGENT_CONFIG="+filepath.Join(x.dir, "zkagent.hcl"), "NO_COLOR=1")
 	t.Cleanup(func() { x.stop() })
 	return x
 }
@@ -321,7 +321,7 @@ func TestTruth(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 1))
 	names := []string{"check", "key", "peers", "reload", "service"}
 	steps := [][]string{{"service"}, {"reload"}, {"peers"}, nil, {"check"}, {"key"}}
-	for range 4 {
+	for range testhelp.Rounds(1, 4) {
 		steps = append(steps, slices.DeleteFunc(slices.Clone(names), func(string) bool { return r.IntN(3) > 0 }))
 	}
 	steps = append(steps, nil)

@@ -151,7 +151,12 @@ func TestOperations_CutAtEveryRequest(t *testing.T) {
 			first, stride := testhelp.Steps()
 			for n := first; n < most; n += stride {
 				hit := false
-				for _, c := range []cut{{n, true, false}, {n, false, false}, {n, true, true}, {n, false, true}} {
+				cuts := []cut{{n, true, false}, {n, false, false}, {n, true, true}, {n, false, true}}
+				if stride > 1 { // a quick run takes one of the four at each step
+					kind := (n + n/stride) % len(cuts)
+					cuts = cuts[kind : kind+1]
+				}
+				for _, c := range cuts {
 					hit = op.run(t, c) || hit
 					if t.Failed() {
 						return

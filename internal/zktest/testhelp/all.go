@@ -2,6 +2,7 @@ package testhelp
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -16,6 +17,21 @@ func OnlyAll(tb testing.TB, why string) {
 	if !All() {
 		tb.Skipf("only in make test-all: %s", why)
 	}
+}
+
+// Economy sets the environment of programs that this test starts, and returns it. In a
+// quick run, a program that ends at once uses one processor and collects no garbage: it
+// costs a quarter less. With the race detector, no program sleeps a second at its end.
+func Economy() []string {
+	env := []string{"GORACE=atexit_sleep_ms=0"}
+	if !All() {
+		env = append(env, "GOMAXPROCS=1", "GOGC=400")
+	}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		_ = os.Setenv(name, value)
+	}
+	return env
 }
 
 // Rounds is how often a test repeats something: quick times in a quick run, and all
