@@ -9,7 +9,9 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,10 +19,200 @@ import (
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/show"
+	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/web"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
+
+type maintOptions struct {
+	service string
+	reason  string
+	length  time.Duration
+	drain   string
+}
+
+// drainAsSet is --drain without a duration.
+const drainAsSet = "service"
+
+func newMaintCommand(g *globals) *cobra.Command {
+	var o maintOptions
+	on := &cobra.Command{
+		Use: "on --reason TEXT [--service NAME]", Short: "Take services out, whatever their checks say, and the host out of rollouts, until maintenance ends", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.reason == "" {
+				return usagef("maint on needs --reason: others will ask")
+			}
+			return setMaint(c.Context(), g, true, o)
+		},
+	}
+	on.Flags().StringVar(&o.reason, "reason", "", "why (required); it is shown wherever the service is listed")
+	on.Flags().DurationVar(&o.length, "for", 0, "end by itself after this time, such as 2h (default: at \"zkagent maint off\")")
+	on.Flags().StringVar(&o.drain, "drain", drainAsSet, "show it as draining first: for this time, as long as the service drains when it leaves, or 0 for not at all")
+	on.Flags().Lookup("drain").NoOptDefVal = drainAsSet
+	off := &cobra.Command{
+		Use: "off [--service NAME]", Short: "End maintenance: the checks decide again", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return setMaint(c.Context(), g, false, o) },
+	}
+	for _, c := range []*cobra.Command{on, off} {
+		c.Flags().StringVar(&o.service, "service", "", "only this service (default: all of this host, and the host's part in rollouts)")
+	}
+	return listing(g, "maint", "List, begin or end maintenance of this host's services", listMaint, on, off)
+}
+
+func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
+	if d, err := time.ParseDuration(o.drain); !on || err == nil && d == 0 {
+		o.drain = ""
+	}
+	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
+		s, err := client.Status(ctx)
+		if err != nil {
+			return err
+		}
+		names := []string{o.service}
+		if o.service == "" {
+			names = []string{""} // the host itself
+			for _, v := range s.Services {
+				names = append(names, v.Name)
+			}
+		}
+		if !on {
+			if names = slices.DeleteFunc(names, func(name string) bool { return !inMaintenance(s, name) }); len(names) == 0 {
+				g.Say("nothing was in maintenance")
+			}
+		}
+		for _, name := range names {
+			args := url.Values{"name": {name}, "on": {strconv.FormatBool(on)}, "reason": {o.reason}, "drain": {o.drain}}
+			if o.length > 0 {
+				args.Set("for", o.length.String())
+			}
+			if err := client.Post(ctx, "/maint", args); err != nil {
+				return err
+			}
+			subject := "service " + name
+			if name == "" {
+				subject = "rollouts on this host"
+			}
+			g.Say("%s: maintenance %s", subject, map[bool]string{true: "on", false: "off"}[on])
+		}
+		return nil
+	})
+}
+
+// inMaintenance reports whether a service, or for "" the host itself, is in maintenance.
+func inMaintenance(s *show.Status, name string) bool {
+	m := s.Agent.Maintenance
+	for _, v := range s.Services {
+		if v.Name == name {
+			m = v.Maintenance
+		}
+	}
+	return m != nil && m.On
+}
+
+func maintRow(name string, m *registry.Maintenance) []string {
+	if m == nil || !m.On {
+		return []string{name, "off", "-", "-", ""}
+	}
+	until := "-"
+	if !m.Until.IsZero() {
+		until = m.Until.UTC().Format(time.RFC3339)
+	}
+	return []string{name, "on", term.Age(m.Since), until, m.Reason}
+}
+
+func listMaint(ctx context.Context, console *term.Console, client *web.Client) error {
+	s, err := client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if console.IsJSON() {
+		return term.PrintList(console, "services", s.Services)
+	}
+	t := &term.Table{Header: []string{"SERVICE", "MAINTENANCE", "SINCE", "UNTIL", "REASON"}}
+	t.Add(maintRow("(rollouts)", s.Agent.Maintenance)...)
+	for _, v := range s.Services {
+		t.Add(maintRow(v.Name, v.Maintenance)...)
+	}
+	return console.PrintTable(t)
+}
+
+func newHooksCommand(g *globals) *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List the hooks and their last runs", Args: cobra.NoArgs}
+	var dry bool
+	run := &cobra.Command{
+		Use: "run NAME", Short: "Run a hook now, and wait for its end", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if !dry {
+				return g.order(c.Context(), "/hooks/run", url.Values{"name": {args[0]}}, "hook "+args[0]+" was run")
+			}
+			return withHook(c.Context(), g, args[0], func(h show.HookStatus) error {
+				return g.PrintResult("hook", h, "%s\n", term.Printable(h.Command))
+			})
+		},
+	}
+	run.Flags().BoolVar(&dry, "dry-run", false, "print the command, and do not run it")
+	log := &cobra.Command{
+		Use: "log NAME", Short: "Show the last runs of a hook with their output", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withHook(c.Context(), g, args[0], func(h show.HookStatus) error { return printRuns(&g.Console, h) })
+		},
+	}
+	c := listing(g, "hooks", "List and run hooks, and read their output", listHooks, list, run, log)
+	list.RunE = c.RunE
+	return c
+}
+
+// withHook runs fn with a hook of this host's agent.
+func withHook(ctx context.Context, g *globals, name string, fn func(show.HookStatus) error) error {
+	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
+		var list []show.HookStatus
+		if err := client.Get(ctx, "/hooks", &list); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(list, func(h show.HookStatus) bool { return h.Name == name })
+		if i < 0 {
+			return fail(exitFailed, fmt.Errorf("there is no hook %q", name), "\"zkagent hooks list\" shows them")
+		}
+		return fn(list[i])
+	})
+}
+
+func listHooks(ctx context.Context, console *term.Console, client *web.Client) error {
+	var list []show.HookStatus
+	if err := client.Get(ctx, "/hooks", &list); err != nil {
+		return err
+	}
+	return term.PrintRows(console, "hooks", list, []string{"HOOK", "WHERE", "TRIGGERS", "LAST", "AGE", "NEXT"}, func(h show.HookStatus) []string {
+		where, state, ago, next := "every host", "-", "-", "-"
+		if h.Leader != "" {
+			where = "leader of " + h.Leader
+		}
+		if last := h.Last(); last != nil {
+			state, ago = last.State, term.Age(last.Began)
+		}
+		if !h.Next.IsZero() {
+			next = h.Next.UTC().Format(time.RFC3339)
+		}
+		return []string{h.Name, where, strings.Join(h.Triggers, " "), stateWord(console, state), ago, next}
+	})
+}
+
+// printRuns shows the last runs of a hook, the latest first.
+func printRuns(console *term.Console, h show.HookStatus) error {
+	runs := slices.Clone(h.Runs)
+	slices.Reverse(runs)
+	if console.IsJSON() {
+		return term.PrintList(console, "runs", runs)
+	}
+	for _, r := range runs {
+		console.Printf("%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, stateWord(console, r.State), term.Short(time.Duration(r.Took)), r.Code, term.Printable(r.Error))
+		for line := range strings.Lines(r.Output) {
+			console.Printf("  %s\n", term.Printable(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	return nil
+}
 
 // socket returns the socket path of this host's agent.
 func (g *globals) socket() (string, error) {

@@ -5,18 +5,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // waiting is how a command waits for its turn: without a limit, for a time, or not at
@@ -255,4 +264,284 @@ func contenderData(describe string) []byte {
 func whoAmI() []byte {
 	host, _ := os.Hostname()
 	return []byte(cmp.Or(host, "unknown"))
+}
+
+// Exit codes of a shell, for commands that could not be run.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// heldCommand is a hold that a command runs under: a lock, a permit or a term.
+type heldCommand struct {
+	what  string // for messages: "lock /locks/x"
+	ctx   context.Context
+	s     *session.Session
+	fence int64
+	env   []string
+	// killAfter is the time between the signal that ends the command and KILL; 0:
+	// the default.
+	killAfter time.Duration
+}
+
+// killAfter is how long a command may take to end after a signal.
+const killAfter = 10 * time.Second
+
+// runHeld runs the command while the hold lasts. It returns an error with the exit
+// code, or nil for 0. The command owns the terminal and gets the signals that this
+// process gets. A guard process ends the command when the lease runs out, even if
+// this process has died. So the command is gone before another process can get the
+// hold.
+func runHeld(ctx context.Context, g *globals, h heldCommand, args []string) error {
+	fence := strconv.FormatInt(h.fence, 10)
+	env := append(os.Environ(), "ZKAGENT_FENCE="+fence, "ZKAGENT_TERM="+fence, "ZKAGENT_LOCK_EXPIRES="+h.s.Lease().UTC().Format(time.RFC3339Nano))
+	// The lease leaves a third of the timeout; the child must be gone well within it.
+	command := proc.Command{Args: args, Env: append(env, h.env...), Grace: min(proc.DefaultGrace, h.s.Timeout()/5)}
+	return attached(ctx, g, h, proc.Guard{Lease: h.s.Lease, Every: h.s.Timeout() / 12}, command)
+}
+
+// attached runs the command of a hold on our terminal until it ends or the context of
+// the hold does. From here on, signals go to the command.
+func attached(ctx context.Context, g *globals, h heldCommand, guard proc.Guard, command proc.Command) error {
+	signals := make(chan os.Signal, 16) // size 16: a person presses no more keys meanwhile
+	signal.Notify(signals, passedOn...)
+	defer signal.Stop(signals)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(h.ctx, func() {
+		if cause := context.Cause(h.ctx); !isSignal(cause) {
+			cancel(cause)
+		}
+	})
+	defer stop()
+	dir, err := os.Getwd()
+	command.Dir = dir
+	if err != nil {
+		command.Dir = "/"
+	}
+	streams := childStreams(&g.Console, signals, cmp.Or(h.killAfter, killAfter))
+	if h.s == nil && g.IsJSON() {
+		streams.Out = streams.Err // standard output is for the document
+	}
+	r, err := guard.RunAttached(own, command, streams)
+	if h.s == nil && own.Err() != nil {
+		return context.Cause(own)
+	}
+	return childError(own, g, h, command.Args, r, err)
+}
+
+// freeLease is the longest time that a command without a hold outlives a killed
+// zkagent.
+const freeLease = time.Hour
+
+// runFree runs a command like runHeld, but without a hold. The command ends by
+// itself or with ctx. Signals go to the command.
+func runFree(ctx context.Context, g *globals, args []string) error {
+	guard := proc.Guard{Lease: func() time.Time { return time.Now().Add(freeLease) }, Every: freeLease / 12}
+	return attached(ctx, g, heldCommand{ctx: ctx}, guard, proc.Command{Args: args, Env: os.Environ(), Grace: proc.DefaultGrace})
+}
+
+// passedOn lists the signals that we pass to a command. CONT means that the shell
+// has continued us; the command must continue, too.
+var passedOn = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
+}
+
+// childStreams connects a child with our standard files, the terminal and signals. In
+// tests, streams that are not files stay unset.
+func childStreams(console *term.Console, signals <-chan os.Signal, killAfter time.Duration) proc.Streams {
+	file := func(stream any, def *os.File) *os.File {
+		if f, ok := term.File(stream); ok {
+			return f
+		}
+		return def
+	}
+	return proc.Streams{
+		In: file(console.In, nil), Out: file(console.Out, os.Stdout), Err: file(console.Err, os.Stderr),
+		Terminal: true, Signals: signals, KillAfter: killAfter,
+	}
+}
+
+func childError(ctx context.Context, g *globals, h heldCommand, args []string, r proc.Result, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case notStarted(args[0], err) != nil:
+		return notStarted(args[0], err)
+	case errors.Is(err, proc.ErrLease) || h.ctx.Err() != nil && cause != nil:
+		// Print it before the release, which may take a while.
+		return codeError(g.notify(&cliError{
+			code: exitLost, err: fmt.Errorf("%s was lost, %s was ended: %w", h.what, args[0], cmp.Or(context.Cause(h.ctx), err)),
+			hints: []string{"another client may hold it now; the command's changes stay"},
+		}))
+	}
+	exit, ok := errors.AsType[*proc.ExitError](err)
+	switch {
+	case !ok:
+		return fail(exitNotExecutable, err)
+	case r.Signal != "":
+		if s, perr := proc.ParseSignal(r.Signal); perr == nil {
+			return codeError(exitSignal + int(s))
+		}
+	case exit.Result.Code > 0:
+		return codeError(exit.Result.Code)
+	}
+	return fail(exitFailed, err)
+}
+
+// notStarted is the error, as of a shell, of a command that could not be started; nil
+// for any other error.
+func notStarted(name string, err error) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return failf(exitNotFound, "%s: command not found", name)
+	case errors.Is(err, fs.ErrPermission):
+		return failf(exitNotExecutable, "%s: cannot be executed", name)
+	}
+	return nil
+}
+
+func isSignal(err error) bool {
+	_, ok := errors.AsType[signalError](err)
+	return ok
+}
+
+// commandAfter splits "NAME -- CMD ARG..." at the dashes.
+func commandAfter(args []string, dash int) ([]string, []string) {
+	if dash < 0 {
+		return args, nil
+	}
+	return args[:dash], args[dash:]
+}
+
+type execOptions struct {
+	prefixes []string
+	allowed  []string // variables that could run code
+	pristine bool
+	upcase   bool
+	sanitize bool
+}
+
+func newExecCommand(g *globals) *cobra.Command {
+	var o execOptions
+	c := &cobra.Command{
+		Use:   "exec --prefix CONFIG[/KEY]... -- CMD [ARG...]",
+		Short: "Run a command with environment variables from keys",
+		Long: `Read keys and run a command that has them as environment variables: KEY=value
+for each key below a prefix. The part of the path after the prefix is the name. CONFIG is a
+config block of the settings, or a znode path that is a config tree. Of several
+prefixes that give one variable, the last wins.
+
+zkagent becomes the command: signals, input and exit code are the command's own.
+The command keeps its variables when a key changes. An exec block of the agent's
+settings restarts its program on a change, or sends it a signal.`,
+		Example: "  zkagent exec --prefix web/env --upcase -- ./server\n  zkagent exec --prefix /config/web --pristine --sanitize -- env",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			before, command := commandAfter(args, c.ArgsLenAtDash())
+			if len(before) > 0 || len(command) == 0 {
+				return usagef("exec takes \"--\" and a command")
+			}
+			if len(o.prefixes) == 0 {
+				return usagef("exec needs --prefix CONFIG or --prefix CONFIG/KEY")
+			}
+			return execCommand(c.Context(), g, command, o)
+		},
+	}
+	f := c.Flags()
+	f.StringArrayVar(&o.prefixes, "prefix", nil, "config, or config and key, whose keys become variables (required); may be given more than once")
+	f.StringArrayVar(&o.allowed, "allow-env", nil, "variable that a key may set although it can run code (PATH, LD_PRELOAD, BASH_ENV, ...); may be given more than once")
+	f.BoolVar(&o.pristine, "pristine", false, "start with an empty environment; by default the command inherits this one")
+	f.BoolVar(&o.upcase, "upcase", false, "write names in upper case; by default as the keys have them")
+	f.BoolVar(&o.sanitize, "sanitize", false, "in names, replace everything but letters, digits and _ by _; by default a name with = is an error")
+	return c
+}
+
+func execCommand(ctx context.Context, g *globals, command []string, o execOptions) error {
+	env := []string{}
+	if !o.pristine {
+		env = os.Environ()
+	}
+	err := g.withSession(ctx, func(ctx context.Context, s *session.Session, c *agent.Config) error {
+		for _, p := range o.prefixes {
+			tree, prefix, err := execTree(ctx, g, s, c, p)
+			if err != nil {
+				return err
+			}
+			vars, err := o.variables(tree, prefix)
+			if err != nil {
+				return err
+			}
+			for _, v := range vars {
+				name, _, _ := strings.Cut(v, "=")
+				env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+				env = append(env, v)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return cmp.Or(notStarted(command[0], err), err)
+	}
+	err = syscall.Exec(path, command, env) //nolint:gosec // the command of the command line; it returns only on failure
+	return fail(exitNotExecutable, fmt.Errorf("execute %s: %w", path, err))
+}
+
+// execTree reads the tree of a prefix: a znode path, or the name of a config
+// block and a key.
+func execTree(ctx context.Context, g *globals, s *session.Session, c *agent.Config, prefix string) (*view.Tree, string, error) {
+	cfg, key := config.Config{Name: prefix, Path: strings.TrimSuffix(prefix, "/")}, ""
+	if !strings.HasPrefix(prefix, "/") {
+		var name string
+		name, key, _ = strings.Cut(strings.TrimSuffix(prefix, "/"), "/")
+		i := slices.Index(configNames(c), name)
+		if i < 0 {
+			return nil, "", fail(exitUsage, fmt.Errorf("--prefix %s: the settings have no config %q", prefix, name), "name the settings by --config, or give a path as in /config/web")
+		}
+		cfg = c.Configs[i]
+	}
+	v, err := gatherSources(ctx, g, s, view.View{}, followers(&agent.Config{Configs: []config.Config{cfg}}, allSources))
+	if err != nil {
+		return nil, "", fmt.Errorf("--prefix %s: %w", prefix, err)
+	}
+	tree, _ := v.Tree(cfg.Name)
+	return tree, key, nil
+}
+
+var notVariable = regexp.MustCompile(`[^A-Za-z0-9_]`)
+
+// variables returns the keys below a prefix as NAME=value. A key that cannot be a
+// variable is an error.
+func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error) {
+	var list []string
+	var bad error
+	tree.Walk(prefix, func(path string, k view.Key) bool {
+		below := strings.TrimPrefix(strings.TrimPrefix(path, prefix), "/")
+		name := cmp.Or(below, path[strings.LastIndexByte(path, '/')+1:]) // the prefix may be a key itself
+		if o.sanitize {
+			name = notVariable.ReplaceAllString(name, "_")
+		}
+		if o.upcase {
+			name = strings.ToUpper(name)
+		}
+		switch {
+		case strings.ContainsAny(name, "=\x00"):
+			bad = fmt.Errorf("key %q cannot be the name of a variable; --sanitize makes it one", path)
+		case proc.RunsCode(name) && !slices.Contains(o.allowed, name):
+			bad = fmt.Errorf("key %q sets %s, which lets the writer of the key run code; --allow-env %s permits it", path, name, name)
+		case strings.ContainsRune(string(k.Value), 0):
+			bad = fmt.Errorf("the value of key %q holds a zero byte, which no variable can", path)
+		}
+		list = append(list, name+"="+string(k.Value))
+		return bad == nil
+	})
+	return list, bad
 }
