@@ -129,18 +129,18 @@ func contentOf(u view.Update) string {
 	switch v := u.(type) {
 	case *view.Tree:
 		v.Walk("", func(path string, k view.Key) bool {
-			fmt.Fprintf(d, "%q %d\n%s", path, len(k.Value), k.Value)
+			_, _ = fmt.Fprintf(d, "%q %d\n%s", path, len(k.Value), k.Value)
 			return true
 		})
 	case *view.Group:
 		digestMembers(d, v)
 	case *view.Groups:
 		for _, g := range v.Groups {
-			fmt.Fprintf(d, "%q\n", g.Name)
+			_, _ = fmt.Fprintf(d, "%q\n", g.Name)
 			digestMembers(d, g)
 		}
 	case *view.Leader:
-		fmt.Fprintf(d, "%q %d\n", v.ID, v.Term)
+		_, _ = fmt.Fprintf(d, "%q %d\n", v.ID, v.Term)
 	}
 	return hex.EncodeToString(d.Sum(nil)[:16])
 }
@@ -154,10 +154,10 @@ func digestMembers(d io.Writer, g *view.Group) {
 				texts[i] = "" // it would be another name after the next registration.
 			}
 		}
-		fmt.Fprintf(d, "%q %d %d %q %q", texts, m.Port, m.Weight, m.Labels, m.RawLabels)
+		_, _ = fmt.Fprintf(d, "%q %d %d %q %q", texts, m.Port, m.Weight, m.Labels, m.RawLabels)
 		for _, name := range slices.Sorted(maps.Keys(m.Ports)) {
-			fmt.Fprintf(d, " %q %d", name, m.Ports[name])
+			_, _ = fmt.Fprintf(d, " %q %d", name, m.Ports[name])
 		}
-		fmt.Fprintln(d)
+		_, _ = fmt.Fprintln(d)
 	}
 }
