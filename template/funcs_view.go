@@ -281,17 +281,14 @@ func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(wanted) > 0 && !slices.Contains(wanted, statusAny) && !slices.Contains(wanted, view.StatusUp) {
-		return withStatus(st.printable(g.Members), wanted), nil // No draining member is the normal case.
-	}
-	members := st.printable(g.Members)
+	members, needed := st.printable(g.Members), true
 	switch {
 	case len(wanted) == 0:
 		members = serving(members)
 	case !slices.Contains(wanted, statusAny):
-		members = withStatus(members, wanted)
+		members, needed = withStatus(members, wanted), slices.Contains(wanted, view.StatusUp) // No draining member is the normal case.
 	}
-	if len(members) == 0 {
+	if len(members) == 0 && needed {
 		err = emptyGroup(name, g.OnEmpty, st.t.elses.of(name))
 	}
 	if err != nil && g == absent {

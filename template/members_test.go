@@ -274,12 +274,15 @@ func TestCredential(t *testing.T) {
 
 // TestMembers_ByNode: the order of consul-template, also of a loop that is not stored.
 func TestMembers_ByNode(t *testing.T) {
-	v, err := LoadFixture([]byte("groups: {api: {members: [{id: s2, node: b, host: 10.0.0.1, port: 1}, {id: s3, node: a, host: 10.0.0.2, port: 1}, {id: s1, node: b, host: 10.0.0.3, port: 1}]}}"))
+	members := "[{id: s2, node: b, host: 10.0.0.1, port: 1}, {id: s3, node: a, host: 10.0.0.2, port: 1}, {id: s1, node: b, host: 10.0.0.3, port: 1}]"
+	drained := strings.ReplaceAll(members, "port: 1", "port: 1, status: draining")
+	v, err := LoadFixture([]byte("groups: {api: {members: " + members + "}, drained: {members: " + drained + "}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, source := range []string{
 		`{{ range members "api" }}{{ .ID }} {{ end }}`, `{{ range $m := service "api" "up" }}{{ $m.ID }} {{ end }}`, `{{ $l := members "api" "any" }}{{ range $l }}{{ .ID }} {{ end }}`,
+		`{{ range members "drained" "draining" }}{{ .ID }} {{ end }}`,
 	} {
 		for byNode, want := range map[bool]string{true: "s3 s1 s2 ", false: "s2 s3 s1 "} {
 			if got, err := render(t, Config{Source: source, ByNode: byNode}, &v, nil); err != nil || got != want {
