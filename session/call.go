@@ -204,7 +204,7 @@ func (s *Session) send(ctx context.Context, r *request) (*Watch, error) {
 	if len(r.frame)-4 > s.cfg.MaxFrame {
 		return nil, r.fail(fmt.Errorf("%w: request of %d bytes, the limit is %d", ErrTooLarge, len(r.frame)-4, s.cfg.MaxFrame))
 	}
-	again := newTries(ctx)
+	again := newTries(ctx, nil)
 	for losses, throttled := 0, 0; ; {
 		w, err := again.connection(ctx, s, r.write || r.op == jute.OpSync)
 		if err == nil {

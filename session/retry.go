@@ -57,11 +57,6 @@ func WithRetry(ctx context.Context, p RetryPolicy) context.Context {
 	return context.WithValue(ctx, retryKey{}, p)
 }
 
-func retryOf(ctx context.Context) RetryPolicy {
-	p, _ := ctx.Value(retryKey{}).(RetryPolicy)
-	return p
-}
-
 // tries counts the failed tries of a request.
 type tries struct {
 	policy RetryPolicy // nil: forever
@@ -69,7 +64,13 @@ type tries struct {
 	n      int
 }
 
-func newTries(ctx context.Context) tries { return tries{policy: retryOf(ctx), began: time.Now()} }
+// newTries has the policy of the context, or another one if that has none.
+func newTries(ctx context.Context, another RetryPolicy) tries {
+	if p, ok := ctx.Value(retryKey{}).(RetryPolicy); ok {
+		another = p
+	}
+	return tries{policy: another, began: time.Now()}
+}
 
 // next returns the pause before the next try.
 func (t *tries) next() (time.Duration, error) {
@@ -113,21 +114,11 @@ func (t *tries) connection(ctx context.Context, s *Session, write bool) (*wire, 
 	}
 }
 
-// Pauses of Each between two tries in one session.
-const (
-	eachFirst = 100 * time.Millisecond
-	eachLast  = 30 * time.Second
-	eachCalm  = time.Minute // the pauses start over after a try that lasted so long
-)
+// eachBackoff has the pauses of Each between two tries in one session. They start over
+// after a try that lasted for eachCalm.
+var eachBackoff = Backoff{First: 100 * time.Millisecond, Last: 30 * time.Second}
 
-// eachTries has the policy of the context, or these pauses.
-func eachTries(ctx context.Context) tries {
-	policy := retryOf(ctx)
-	if policy == nil {
-		policy = Backoff{First: eachFirst, Last: eachLast}
-	}
-	return tries{policy: policy, began: time.Now()}
-}
+const eachCalm = time.Minute
 
 // Each calls fn in each session, one session after another. The Run(ctx, s) of
 // registrars, groups, candidates, nodes and followers fits.
@@ -145,7 +136,7 @@ func eachTries(ctx context.Context) tries {
 //
 // The Manager's Run must be running. Each also returns when that has ended.
 func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Session) error) error {
-	again := eachTries(ctx)
+	again := newTries(ctx, eachBackoff)
 	for {
 		s, err := m.Session(ctx)
 		if err != nil {

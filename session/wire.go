@@ -239,7 +239,7 @@ func (w *wire) Close() error {
 	return nil
 }
 
-// The deadlines of deadline.go replace those of the library.
+// The deadlines of wire_write.go replace those of the library.
 
 func (w *wire) SetDeadline(time.Time) error      { return nil }
 func (w *wire) SetReadDeadline(time.Time) error  { return nil }
