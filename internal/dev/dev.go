@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/examples/quickstart"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/settings"
@@ -105,7 +106,8 @@ func Run(ctx context.Context, o *Options) error {
 	defer d.server.Close()
 	if len(o.Paths) == 0 {
 		d.builtIn = true
-		if d.paths, err = unpackQuickstart(filepath.Join(dir, "quickstart")); err != nil {
+		d.paths = []string{filepath.Join(dir, "quickstart")}
+		if err = os.CopyFS(d.paths[0], quickstart.Files); err != nil {
 			return err
 		}
 	}

@@ -29,24 +29,6 @@ import (
 	"github.com/zkagent/zkagent/template"
 )
 
-func unpackQuickstart(dir string) ([]string, error) {
-	err := fs.WalkDir(quickstart.Files, ".", func(name string, e fs.DirEntry, err error) error {
-		to := filepath.Join(dir, name)
-		switch {
-		case err != nil:
-			return err
-		case e.IsDir():
-			return os.MkdirAll(to, 0o700)
-		}
-		data, err := quickstart.Files.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(to, data, 0o600)
-	})
-	return []string{dir}, err
-}
-
 func (d *run) settings() error {
 	level := &slog.LevelVar{}
 	level.Set(slog.LevelError + 1) // the narrator shows what a log would

@@ -225,7 +225,8 @@ func (d *run) banner() {
 		dir, root := "DIR", cfg.Configs[0].Path
 		for _, p := range d.paths {
 			for _, name := range []string{changeDir, seedDir} {
-				if at := filepath.Join(p, name, root); dir == "DIR" && isDir(at) {
+				at := filepath.Join(p, name, root)
+				if info, err := os.Stat(at); dir == "DIR" && err == nil && info.IsDir() {
 					dir = at
 				}
 			}
@@ -234,9 +235,4 @@ func (d *run) banner() {
 	default:
 		con.Printf("  %s members --zk %s\n", term.ShellWord(me), zk)
 	}
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // Errors of a Decoder, wrapped with the position.
@@ -135,4 +136,62 @@ func (d *Decoder) Strings() []string {
 		return nil
 	}
 	return s
+}
+
+// Get reads values of the same types into what the pointers point to, and returns [Err].
+// A field that is a pointer stays nil at the end of the input. An empty vector is nil.
+func (d *Decoder) Get(pointers ...any) error {
+	for _, p := range pointers {
+		d.get(reflect.ValueOf(p).Elem())
+	}
+	return d.err
+}
+
+func (d *Decoder) get(v reflect.Value) {
+	switch kind := v.Kind(); {
+	case kind == reflect.Bool:
+		v.SetBool(d.Bool())
+	case kind == reflect.Int32:
+		v.SetInt(int64(d.Int32()))
+	case kind == reflect.Int64:
+		v.SetInt(d.Int64())
+	case kind == reflect.String:
+		v.SetString(d.String())
+	case isBuffer(v):
+		v.SetBytes(d.Buffer())
+	case kind == reflect.Slice:
+		v.SetZero()
+		if n := d.Count(leastSize(v.Type().Elem())); n > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
+		}
+		for i := range v.Len() {
+			d.get(v.Index(i))
+		}
+	case kind == reflect.Struct:
+		for i := range v.NumField() { //nolint:modernize // Fields takes much longer.
+			d.get(v.Field(i))
+		}
+	case kind != reflect.Pointer:
+		panic(fmt.Sprintf("jute: values of type %s have no encoding", v.Type()))
+	case d.Len() > 0:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.get(v.Elem())
+	}
+}
+
+// leastSize is the least number of bytes that a value of a type takes.
+func leastSize(t reflect.Type) int {
+	switch kind := t.Kind(); {
+	case kind == reflect.Bool:
+		return 1
+	case kind == reflect.Int64:
+		return 8
+	case kind != reflect.Struct:
+		return 4
+	}
+	n := 0
+	for f := range t.Fields() {
+		n += leastSize(f.Type)
+	}
+	return n
 }

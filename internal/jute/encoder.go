@@ -1,6 +1,10 @@
 package jute
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+	"reflect"
+)
 
 // Encoder appends fields to a buffer. The zero value is ready to use. It is not
 // safe for concurrent use.
@@ -61,3 +65,46 @@ func (e *Encoder) String(v string) {
 
 // Raw appends what is already encoded.
 func (e *Encoder) Raw(b []byte) { e.buf = append(e.buf, b...) }
+
+// Put appends values in their order: bool, int32, int64, string, []byte, vectors of values,
+// and structs and pointers to them, field by field. A nil pointer appends nothing. A []any
+// stands for its values, without a count. Other types panic.
+func (e *Encoder) Put(values ...any) {
+	for _, v := range values {
+		e.put(reflect.ValueOf(v))
+	}
+}
+
+func (e *Encoder) put(v reflect.Value) {
+	switch kind := v.Kind(); {
+	case kind == reflect.Bool:
+		e.Bool(v.Bool())
+	case kind == reflect.Int32:
+		e.Int32(int32(v.Int())) //nolint:gosec // The same bits.
+	case kind == reflect.Int64:
+		e.Int64(v.Int())
+	case kind == reflect.String:
+		e.String(v.String())
+	case isBuffer(v):
+		e.Buffer(v.Bytes())
+	case kind == reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Interface {
+			e.Count(v.Len())
+		}
+		for i := range v.Len() {
+			e.put(v.Index(i))
+		}
+	case kind == reflect.Struct:
+		for i := range v.NumField() { //nolint:modernize // Fields takes much longer.
+			e.put(v.Field(i))
+		}
+	case kind != reflect.Pointer && kind != reflect.Interface:
+		panic(fmt.Sprintf("jute: values of type %s have no encoding", v.Type()))
+	case !v.IsNil():
+		e.put(v.Elem())
+	}
+}
+
+func isBuffer(v reflect.Value) bool {
+	return v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8
+}

@@ -3,6 +3,9 @@ package memzk
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -97,28 +100,25 @@ func (c *conn) do(op int32, d *jute.Decoder) ([]any, error) {
 	case jute.OpSetWatches, jute.OpSetWatches2:
 		return nil, c.setWatches(op, d)
 	case jute.OpExists, jute.OpGetData, jute.OpGetChildren, jute.OpGetChildren2:
-		path, watch := d.String(), d.Bool()
-		if d.Err() != nil {
-			return nil, d.Err()
+		if path, watch := d.String(), d.Bool(); d.Err() == nil {
+			return c.readZnode(op, path, watch)
 		}
-		return c.readZnode(op, path, watch)
-	case jute.OpAddWatch, jute.OpCheckWatches, jute.OpRemoveWatches:
-		path, kind := d.String(), d.Int32()
-		switch {
-		case d.Err() != nil:
-			return nil, d.Err()
-		case op == jute.OpAddWatch:
-			return c.addWatch(path, kind)
+	case jute.OpAddWatch:
+		if path, mode := d.String(), d.Int32(); d.Err() == nil {
+			return c.addWatch(path, mode)
 		}
-		return nil, c.checkOrRemoveWatches(op, path, kind)
+	case jute.OpCheckWatches, jute.OpRemoveWatches:
+		if path, kind := d.String(), d.Int32(); d.Err() == nil {
+			return nil, c.checkOrRemoveWatches(op, path, kind)
+		}
 	case jute.OpGetACL, jute.OpSync, jute.OpGetEphemerals, jute.OpGetAllChildrenNumber:
-		path := d.String()
-		if d.Err() != nil {
-			return nil, d.Err()
+		if path := d.String(); d.Err() == nil {
+			return c.ask(op, path)
 		}
-		return c.ask(op, path)
+	default:
+		return c.change(op, d)
 	}
-	return c.change(op, d)
+	return nil, d.Err()
 }
 
 func (c *conn) change(op int32, d *jute.Decoder) ([]any, error) {
@@ -160,3 +160,233 @@ func codeOf(err error) int32 {
 	}
 	return jute.ErrCodeMarshallingError
 }
+
+// readable returns the znode that the connection may look at with perms.
+func (c *conn) readable(path string, perms int32) (*node, error) {
+	n := c.replica.tree.get(path)
+	if n == nil {
+		return nil, Error(jute.ErrCodeNoNode)
+	}
+	return n, checkACL(n.acl, perms, c.ids)
+}
+
+// readZnode carries out a read that may set a watch. exists sets it whether the znode is there
+// or not, the others only if they can read the znode.
+func (c *conn) readZnode(op int32, path string, watch bool) ([]any, error) {
+	if op == jute.OpExists {
+		return c.exists(path, watch)
+	}
+	n, err := c.readable(path, jute.PermRead)
+	if err != nil {
+		return nil, err
+	}
+	watches := c.replica.childWatches
+	if op == jute.OpGetData {
+		watches = c.replica.dataWatches
+	}
+	if watch {
+		watches.add(path, c, oneShot)
+	}
+	switch op {
+	case jute.OpGetData:
+		return []any{n.data, n.stat()}, nil
+	case jute.OpGetChildren:
+		return []any{n.childNames()}, nil
+	}
+	return []any{n.childNames(), n.stat()}, nil
+}
+
+func (c *conn) exists(path string, watch bool) ([]any, error) {
+	if strings.Contains(path, "\x00") {
+		return nil, Error(jute.ErrCodeBadArguments)
+	}
+	n := c.replica.tree.get(path)
+	if n != nil && c.s.opts.since("3.9.3") {
+		if err := checkACL(n.acl, jute.PermRead, c.ids); err != nil {
+			return nil, err
+		}
+	}
+	if watch {
+		c.replica.dataWatches.add(path, c, oneShot)
+	}
+	if n == nil {
+		return nil, Error(jute.ErrCodeNoNode)
+	}
+	return []any{n.stat()}, nil
+}
+
+// ask carries out a read of a path that sets no watch.
+func (c *conn) ask(op int32, path string) ([]any, error) {
+	switch op {
+	case jute.OpSync:
+		c.catchUp()
+		return []any{path}, nil
+	case jute.OpGetEphemerals:
+		prefix := strings.TrimSpace(path)
+		paths := slices.Sorted(maps.Keys(c.replica.tree.ephemerals[c.session.id]))
+		return []any{slices.DeleteFunc(paths, func(p string) bool { return prefix != rootPath && !strings.HasPrefix(p, prefix) })}, nil
+	case jute.OpGetAllChildrenNumber:
+		_, count := c.replica.tree.usage(path)
+		_, err := c.readable(path, jute.PermRead)
+		return []any{int32(count - 1)}, err //nolint:gosec // a tree in memory
+	}
+	n, err := c.readable(path, jute.PermRead|jute.PermAdmin)
+	if err != nil {
+		return nil, err
+	}
+	acl := n.acl
+	if !allowed(acl, jute.PermAdmin, c.ids) {
+		acl = maskDigests(acl)
+	}
+	return []any{acl, n.stat()}, nil
+}
+
+// multiRead answers many reads at once. Its watch flags are ignored.
+func (c *conn) multiRead(d *jute.Decoder) ([]any, error) {
+	var body []any
+	for {
+		var h jute.MultiHeader
+		if err := d.Get(&h); err != nil {
+			return nil, err
+		}
+		if h.Done {
+			return append(body, endOfMulti), nil
+		}
+		if h.Type != jute.OpGetData && h.Type != jute.OpGetChildren {
+			return nil, Error(jute.ErrCodeMarshallingError)
+		}
+		path, _ := d.String(), d.Bool()
+		if d.Err() != nil {
+			return nil, d.Err()
+		}
+		if result, err := c.readZnode(h.Type, path, false); err != nil {
+			body = append(body, jute.MultiHeader{Type: jute.OpError, Err: codeOf(err)}, codeOf(err))
+		} else {
+			body = append(body, jute.MultiHeader{Type: h.Type}, result)
+		}
+	}
+}
+
+func (c *conn) whoAmI() []any {
+	shown := []identity{}
+	for _, i := range c.ids {
+		if i.scheme == "digest" {
+			i.id, _, _ = strings.Cut(i.id, ":")
+		}
+		shown = append(shown, i)
+	}
+	return []any{shown}
+}
+
+// commit gives the steps the next zxid and applies them to every replica that
+// does not lag. Without steps it only uses up the zxid, as a failed write does.
+func (s *Server) commit(steps []step) []jute.Stat {
+	t := &txn{zxid: s.primary.tree.zxid + 1, time: s.opts.Faults.Now().UnixMilli(), steps: steps}
+	stats := s.primary.apply(t)
+	for _, r := range s.lagging {
+		r.pending = append(r.pending, t)
+	}
+	if s.opts.Committed != nil {
+		var changes []Change
+		for i := range steps {
+			switch st := &steps[i]; st.op {
+			case jute.OpCreate, jute.OpSetData:
+				changes = append(changes, Change{st.path, append([]byte{}, st.data...)})
+			case jute.OpDelete:
+				changes = append(changes, Change{st.path, nil})
+			}
+		}
+		s.opts.Committed(changes)
+	}
+	return stats
+}
+
+func (c *conn) write(op int32, d *jute.Decoder) ([]any, error) {
+	p := c.s.preparer(c.session.id, c.ids)
+	r, err := decodeRequest(op, d)
+	if err == nil {
+		err = p.prepare(op, r)
+	}
+	if err != nil {
+		return nil, c.refuse(codeOf(err))
+	}
+	stats := c.s.commit(p.steps)
+	c.catchUp()
+	return writeResult(op, &p.steps[0], stats[0]), nil
+}
+
+// writeResult is what a write of one operation answers.
+func writeResult(op int32, st *step, stat jute.Stat) []any {
+	switch op {
+	case jute.OpCreate:
+		return []any{st.path}
+	case jute.OpCreate2, jute.OpCreateContainer, jute.OpCreateTTL:
+		return []any{st.path, stat}
+	case jute.OpSetData, jute.OpSetACL:
+		return []any{stat}
+	}
+	return nil
+}
+
+// multi handles a transaction of many operations: all or none.
+func (c *conn) multi(d *jute.Decoder) ([]any, error) {
+	p := c.s.preparer(c.session.id, c.ids)
+	var ops []int32
+	var failed error
+	failedAt := 0
+	for {
+		var h jute.MultiHeader
+		if err := d.Get(&h); err != nil || !h.Done && (!multiOp(h.Type) || !c.s.knows(h.Type)) {
+			return nil, c.refuse(jute.ErrCodeMarshallingError)
+		}
+		if h.Done {
+			break
+		}
+		op := h.Type
+		r, err := decodeRequest(op, d)
+		if err != nil || !p.readable(op, &r, failed != nil) {
+			return nil, c.refuse(jute.ErrCodeMarshallingError)
+		}
+		if failed == nil {
+			op, failed = p.prepareInMulti(op, r)
+			failedAt = len(ops)
+		}
+		ops = append(ops, op)
+	}
+	if failed != nil {
+		_ = c.refuse(codeOf(failed))
+		return multiResult(ops, nil, nil, failedAt, failed), nil
+	}
+	stats := c.s.commit(p.steps)
+	c.catchUp()
+	return multiResult(ops, p.steps, stats, 0, nil), nil
+}
+
+func multiOp(op int32) bool {
+	return jute.IsCreate(op) || op == jute.OpDelete || op == jute.OpSetData || op == jute.OpCheck
+}
+
+// multiResult is what a multi answers. One that failed has code 0 for what stands before
+// the failure, and "inconsistency" for what was not looked at.
+func multiResult(ops []int32, steps []step, stats []jute.Stat, failedAt int, failed error) []any {
+	var body []any
+	for i, op := range ops {
+		code := jute.ErrCodeOK
+		switch {
+		case failed == nil && (op == jute.OpCreateContainer || op == jute.OpCreateTTL):
+			op = jute.OpCreate2
+		case failed != nil && i == failedAt:
+			code = codeOf(failed)
+		case failed != nil && i > failedAt:
+			code = jute.ErrCodeRuntimeInconsistency
+		}
+		if failed != nil {
+			body = append(body, jute.MultiHeader{Type: jute.OpError, Err: code}, code)
+		} else {
+			body = append(body, jute.MultiHeader{Type: op}, writeResult(op, &steps[i], stats[i]))
+		}
+	}
+	return append(body, endOfMulti)
+}
+
+var endOfMulti = jute.MultiHeader{Type: jute.OpError, Done: true, Err: -1}
