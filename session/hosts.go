@@ -150,7 +150,7 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	h.s.mu.Unlock()
 	if ended {
 		w.detach()
-		return w, nil
+		return w, nil //nolint:nilerr // err is nil; the library gets a dead connection
 	}
 	h.writers.Go(w.writeLoop)
 	if w.able.wondered() {

@@ -125,5 +125,5 @@ func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {
 			return r.fail(fmt.Errorf("%w: %w", ErrUnimplemented, err))
 		}
 	}
-	return nil // The next connection sets what was not sent, with all others.
+	return nil //nolint:nilerr // the next connection sets what was not sent, with all others
 }
