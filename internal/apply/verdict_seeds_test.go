@@ -124,7 +124,9 @@ func tree(path string) map[string]string {
 	return found
 }
 
-func (p *verdicts) note(format string, args ...any) { p.log = append(p.log, fmt.Sprintf(format, args...)) }
+func (p *verdicts) note(format string, args ...any) {
+	p.log = append(p.log, fmt.Sprintf(format, args...))
+}
 
 func (p *verdicts) play() {
 	x := p.bundle(p.config())

@@ -364,13 +364,25 @@ func CopyDir(from, to string, user bool) error {
 		if errors.Is(err, fs.ErrPermission) { // The command cannot read it either.
 			return fs.SkipDir
 		}
-		if err != nil || name == "." {
+		if err == nil && name != "." {
+			var size int64
+			size, err = copyEntry(src, dst, name, e, left, user)
+			left -= size
+		}
+		if name == "." || !exchanged(err) {
 			return err
 		}
-		size, err := copyEntry(src, dst, name, e, left, user)
-		left -= size
-		return err
+		if e.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
 	})
+}
+
+// exchanged reports whether a name is gone, or is another kind of file, than when its
+// directory was listed: others may write there.
+func exchanged(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EINVAL, unix.ELOOP, unix.ENXIO, unix.EEXIST}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // copyEntry copies one file, link or directory, and returns the bytes of a file. What the
@@ -393,8 +405,8 @@ func copyEntry(src, dst *os.Root, name string, e fs.DirEntry, left int64, user b
 		return 0, nil
 	}
 	file, err := src.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrPermission) {
-		return 0, nil
+	if errno, isErrno := errors.AsType[unix.Errno](err); err != nil && (!isErrno || errno == unix.EACCES || errno == unix.EPERM) {
+		return 0, nil // It may not be read, or is a link out of the directory by now.
 	}
 	if err != nil {
 		return 0, err

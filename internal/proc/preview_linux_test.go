@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -358,4 +359,49 @@ func TestCopyDir_Bounded(t *testing.T) {
 			t.Errorf("%s: %v, %q", name, err, data)
 		}
 	}
+}
+
+// Others make and remove files in a directory that is copied: what has gone meanwhile is not
+// there, and ends no copy.
+func TestCopyDir_WhileFilesComeAndGo(t *testing.T) {
+	t.Parallel()
+	from, stop := t.TempDir(), make(chan struct{})
+	if err := os.WriteFile(filepath.Join(from, "z"), []byte("stays"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 2 {
+		all.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				name := filepath.Join(from, fmt.Sprintf("%d-%d", i, n%50))
+				switch n % 4 {
+				case 0:
+					_ = os.WriteFile(name, nil, 0o600)
+				case 1:
+					_ = os.MkdirAll(filepath.Join(name, "d"), 0o700)
+				default:
+					_ = os.Symlink("/etc/passwd", name)
+				}
+				_ = os.RemoveAll(filepath.Join(from, fmt.Sprintf("%d-%d", i, (n+25)%50)))
+			}
+		})
+	}
+	for range 60 {
+		to := t.TempDir()
+		if err := CopyDir(from, to, true); err != nil {
+			t.Error(err)
+			break
+		}
+		if data, err := os.ReadFile(filepath.Join(to, "z")); err != nil || string(data) != "stays" {
+			t.Errorf("got %q, %v", data, err)
+		}
+		_ = os.RemoveAll(to)
+	}
+	close(stop)
+	all.Wait()
 }
