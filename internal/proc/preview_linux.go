@@ -380,9 +380,14 @@ func CopyDir(from, to string, user bool) error {
 }
 
 // exchanged reports whether a name is gone, or is another kind of file, than when its
-// directory was listed: others may write there.
+// directory was listed: others may write there. A link out of the directory has an error of
+// its own, which is no number.
 func exchanged(err error) bool {
-	return slices.ContainsFunc([]error{unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EINVAL, unix.ELOOP, unix.ENXIO, unix.EEXIST}, func(e error) bool { return errors.Is(err, e) })
+	if _, isPath := errors.AsType[*fs.PathError](err); !isPath {
+		return errors.Is(err, fs.ErrExist) // A directory that changes may list a name twice.
+	}
+	errno, isNumber := errors.AsType[unix.Errno](err)
+	return !isNumber || slices.Contains([]unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EINVAL, unix.ELOOP, unix.ENXIO, unix.EEXIST}, errno)
 }
 
 // copyEntry copies one file, link or directory, and returns the bytes of a file. What the
@@ -405,8 +410,8 @@ func copyEntry(src, dst *os.Root, name string, e fs.DirEntry, left int64, user b
 		return 0, nil
 	}
 	file, err := src.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errno, isErrno := errors.AsType[unix.Errno](err); err != nil && (!isErrno || errno == unix.EACCES || errno == unix.EPERM) {
-		return 0, nil // It may not be read, or is a link out of the directory by now.
+	if errors.Is(err, fs.ErrPermission) {
+		return 0, nil
 	}
 	if err != nil {
 		return 0, err
