@@ -164,13 +164,15 @@ func TestTLSConfig_OpensNoPipe(t *testing.T) {
 			_, err := c.Client()
 			ended <- err
 		}()
+		late := time.NewTimer(20 * time.Second)
 		select {
 		case err := <-ended:
 			if err == nil {
 				t.Errorf("%+v: no error", c)
 			}
-		case <-time.After(10 * time.Second):
+		case <-late.C:
 			t.Errorf("%+v: it does not end", c)
 		}
+		late.Stop()
 	}
 }

@@ -44,7 +44,7 @@ type verdicts struct {
 func newVerdicts(t *testing.T, seed uint64) *verdicts {
 	p := &verdicts{rnd: rand.New(rand.NewPCG(seed, 11)), keys: map[string]string{}}
 	p.applyBed = newApplyBed(t)
-	p.Options.Run, p.Options.Previews = p.check, func(*CheckConfig) (string, error) { return "in memory", nil }
+	p.Options.Run, p.Options.Previews = p.check, func(*CheckConfig) (string, error) { return "in memory", nil } //nolint:staticcheck // Run is a method of applyBed, too
 	p.Engine = New(p.Options)
 	p.Recover(nil)
 	if err := os.Mkdir(p.path("conf"), 0o755); err != nil {

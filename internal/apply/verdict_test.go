@@ -43,7 +43,7 @@ func TestVerdict_OneForTheSameBytes(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"a check of the first file": func(b *applyBed, c *Config) {
+		"a check of the first file": func(_ *applyBed, c *Config) {
 			c.Templates[0].Contents = "main;" // it never changes
 			if c.Check.At == atStaged {
 				return

@@ -295,16 +295,16 @@ func (s *Server) readChanges(ctx context.Context) (changes, error) {
 
 // read reads the versions, or takes those of an earlier reading: a header has the
 // name of every key, and people look often.
-func (t *treeView) read(ctx context.Context, zk *session.Session, earlier []treeView) error {
-	if i := slices.IndexFunc(earlier, func(e treeView) bool { return e.Path == t.Path && e.key == t.key }); i >= 0 {
-		t.Versions = earlier[i].Versions
+func (v *treeView) read(ctx context.Context, zk *session.Session, earlier []treeView) error {
+	if i := slices.IndexFunc(earlier, func(e treeView) bool { return e.Path == v.Path && e.key == v.key }); i >= 0 {
+		v.Versions = earlier[i].Versions
 		return nil
 	}
-	list, err := config.History(ctx, zk, t.Path)
+	list, err := config.History(ctx, zk, v.Path)
 	if errors.Is(err, config.ErrNoVersion) {
 		return nil
 	}
-	t.Versions = list[:min(len(list), versionsShown)]
+	v.Versions = list[:min(len(list), versionsShown)]
 	return err
 }
 

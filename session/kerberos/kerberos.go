@@ -190,7 +190,8 @@ func (m *Mechanism) clientPrincipal(conf *config.Config) (string, string, error)
 
 func (m *Mechanism) ask(spn string) (*ticket, error) {
 	var conf *config.Config
-	err := load(m.cfg.Conf, func(data []byte) (err error) {
+	err := load(m.cfg.Conf, func(data []byte) error {
+		var err error
 		conf, err = config.NewFromString(string(data))
 		return err
 	})
@@ -254,7 +255,7 @@ const maxFile = 4 << 20
 // load parses a file. A credential cache is in a directory of all users, and kinit writes it
 // in place: what is no regular file is not waited for, and a part of one is an error though
 // the library's parser panics.
-func load(path string, parse func([]byte) error) (err error) { //nolint:nonamedreturns // a deferred function sets it.
+func load(path string, parse func([]byte) error) (err error) {
 	data, err := files.ReadNamed(path, maxFile)
 	if err != nil {
 		return err

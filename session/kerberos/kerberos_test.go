@@ -302,14 +302,16 @@ func TestKerberos_ForeignFiles(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- m.Prepare("127.0.0.1") }()
+		late := time.NewTimer(20 * time.Second)
 		select {
 		case err := <-ended:
 			if err == nil {
 				t.Errorf("%+v: no error", c)
 			}
-		case <-time.After(20 * time.Second):
+		case <-late.C:
 			t.Errorf("%+v: it does not end", c)
 		}
+		late.Stop()
 	}
 }
 
