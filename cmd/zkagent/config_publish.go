@@ -275,11 +275,15 @@ func editConfig(ctx context.Context, g *globals, s *session.Session, t target, c
 }
 
 func editValue(ctx context.Context, g *globals, keys map[string][]byte, args []string) (config.Change, error) {
-	key, err := keyToEdit(keys, args)
-	if err != nil {
-		return config.Change{}, err
+	names := slices.Sorted(maps.Keys(keys))
+	if len(args) == 0 && len(names) != 1 {
+		return config.Change{}, fail(exitUsage, fmt.Errorf("which of %s?", term.Count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
 	}
-	if err = g.mayAsk("publish this?"); err != nil {
+	key := strings.TrimPrefix(append(args, names...)[0], "/") // that was named, or the only one
+	if err := config.ValidateKey(key); err != nil {
+		return config.Change{}, fail(exitUsage, err)
+	}
+	if err := g.mayAsk("publish this?"); err != nil {
 		return config.Change{}, err // before somebody edits in vain
 	}
 	old, exists := keys[key]
@@ -292,19 +296,6 @@ func editValue(ctx context.Context, g *globals, keys map[string][]byte, args []s
 		kind = config.Added
 	}
 	return config.Change{Key: key, Kind: kind, Old: old, New: value}, nil
-}
-
-// keyToEdit returns the named key, or the only key.
-func keyToEdit(keys map[string][]byte, args []string) (string, error) {
-	if len(args) > 0 {
-		key := strings.TrimPrefix(args[0], "/")
-		return key, fail(exitUsage, config.ValidateKey(key))
-	}
-	names := slices.Sorted(maps.Keys(keys))
-	if len(names) == 1 {
-		return names[0], nil
-	}
-	return "", fail(exitUsage, fmt.Errorf("which of %s?", term.Count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
 }
 
 // keepEdit saves an unpublished edit to a file and prints its name, even after an

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -117,8 +118,20 @@ func runLock(ctx context.Context, g *globals, name string, command []string, o l
 func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
 	defer later(time.Second, func() { console.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })()
 	h, err := o.acquire(wait, s, path)
-	hint := func() string {
-		return cmp.Or(holders(ctx, s, path), "\"zkagent lock --list "+path+"\" shows who is in line")
+	hint := func() string { // names the holders
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		list, _ := standing(ctx, s, path)
+		var names []string
+		for _, c := range list {
+			if c.Holder {
+				names = append(names, fmt.Sprintf("%s since %s", term.Printable(string(c.Data)), c.Since.Format(time.TimeOnly)))
+			}
+		}
+		if len(names) == 0 {
+			return "\"zkagent lock --list " + path + "\" shows who is in line"
+		}
+		return "held by " + strings.Join(names, ", ")
 	}
 	switch {
 	case err == nil:
@@ -321,22 +334,22 @@ func observeElection(ctx context.Context, console *term.Console, s *session.Sess
 		nobody := once && l.Term == 0
 		if nobody && !console.IsJSON() {
 			result = failf(exitFailed, "election %s has no leader", path)
-		} else if result = printLeader(console, l); nobody && result == nil {
+			return false
+		}
+		if console.IsJSON() {
+			result = console.Line(map[string]any{"election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
+		} else {
+			id := l.ID
+			if l.Term == 0 {
+				id = "-"
+			}
+			console.Printf("%s\t%d\n", term.Printable(id), l.Term)
+			result = console.Failed()
+		}
+		if nobody && result == nil {
 			result = codeError(exitFailed)
 		}
 		return !once && result == nil
 	})
 	return cmp.Or(result, err)
-}
-
-func printLeader(console *term.Console, l *view.Leader) error {
-	if console.IsJSON() {
-		return console.Line(map[string]any{"election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
-	}
-	id := l.ID
-	if l.Term == 0 {
-		id = "-"
-	}
-	console.Printf("%s\t%d\n", term.Printable(id), l.Term)
-	return console.Failed()
 }

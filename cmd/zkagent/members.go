@@ -177,7 +177,11 @@ func printMembers(console *term.Console, v view.View, o membersOptions) error {
 	for _, m := range rows {
 		row := []string{term.Printable(m.Group), m.ID, m.address, stateWord(console, m.Status), strconv.Itoa(m.Weight), term.Age(m.Created)}
 		if isWide(console) {
-			row = append(row, m.labels(), m.Node, m.Znode)
+			var labels []string
+			for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
+				labels = append(labels, k+"="+m.Labels[k])
+			}
+			row = append(row, strings.Join(labels, ","), m.Node, m.Znode)
 		}
 		t.Add(row...)
 	}
@@ -204,14 +208,6 @@ type memberRow struct {
 	Czxid   int64             `json:"czxid"`
 	Created time.Time         `json:"created"`
 	address string
-}
-
-func (m memberRow) labels() string {
-	var list []string
-	for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
-		list = append(list, k+"="+m.Labels[k])
-	}
-	return strings.Join(list, ",")
 }
 
 // rejectedRow is a child that is not a member.

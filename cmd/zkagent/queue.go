@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -158,7 +157,10 @@ func (o queueOptions) open(s *session.Session, path string) aQueue {
 func (o *queueOptions) put(g *globals) runE {
 	return func(c *cobra.Command, args []string) error {
 		o.ordered = o.ordered || c.Flags().Changed("priority")
-		body, err := o.body(g, args)
+		if o.file == "" && append(args, "-")[1] == "-" {
+			args, o.file = args[:1], "-"
+		}
+		body, err := g.dataOf("BODY", args, o.file)
 		if err != nil {
 			return err
 		}
@@ -172,18 +174,6 @@ func (o *queueOptions) put(g *globals) runE {
 			return err
 		})(c, args)
 	}
-}
-
-func (o *queueOptions) body(g *globals, args []string) ([]byte, error) {
-	switch {
-	case len(args) == 2 && o.file != "":
-		return nil, usagef("give the body as an argument or by --file, not both")
-	case len(args) == 2 && args[1] != "-":
-		return []byte(args[1]), nil
-	case o.file != "":
-		return g.readInput(o.file)
-	}
-	return io.ReadAll(g.In)
 }
 
 func empty(err error, path string, gaveUp bool) error {

@@ -92,7 +92,14 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 		g.Warnf("no agent coordinates the rollout yet: agents look now and then, and one begins")
 	}
 	if decided(state) {
-		g.Printf("hosts: %s\n", hostsWords(state))
+		c := state.Counts()
+		words := []string{fmt.Sprintf("%d of %d done", c.Done, len(state.All())-c.Skipped)}
+		for i, n := range []int{c.Started, c.Failed, c.Skipped} {
+			if n > 0 {
+				words = append(words, fmt.Sprintf("%d %s", n, []string{fleet.HostStarted, fleet.HostFailed, fleet.HostSkipped}[i]))
+			}
+		}
+		g.Printf("hosts: %s\n", strings.Join(words, ", "))
 	}
 	_ = term.PrintRows(&g.Console, "", state.All(), []string{"HOST", "VOTE", "STATE", "REASON"}, func(id string) []string {
 		return []string{id, cmp.Or(state.Hosts[id].VoteText(), "-"), cmp.Or(state.Turn(id), "-"), state.Hosts[id].Error}
@@ -108,18 +115,6 @@ func printRollout(g *globals, t target, state *fleet.State) error {
 // decided reports whether the version was accepted.
 func decided(state *fleet.State) bool {
 	return state.Gate.State == fleet.GateOpen || state.Gate.State == fleet.GateHalted || state.Gate.Result == fleet.ResultDone
-}
-
-// hostsWords counts the hosts by state.
-func hostsWords(state *fleet.State) string {
-	c := state.Counts()
-	words := []string{fmt.Sprintf("%d of %d done", c.Done, len(state.All())-c.Skipped)}
-	for i, n := range []int{c.Started, c.Failed, c.Skipped} {
-		if n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", n, []string{fleet.HostStarted, fleet.HostFailed, fleet.HostSkipped}[i]))
-		}
-	}
-	return strings.Join(words, ", ")
 }
 
 func proposalJSON(p fleet.Proposal) any {

@@ -145,7 +145,12 @@ func (f *rolloutFollower) see(state *fleet.State) {
 	f.notify(events[:later]...)
 	f.newPhase(state, phase, state.GateAt.Time, last)
 	f.notify(events[later:]...)
-	f.seeWaiting(state)
+	if wait := state.Waiting(time.Now()); wait.For != f.waiting {
+		f.waiting = wait.For
+		if !slices.Contains([]string{"", fleet.WaitPaused, fleet.WaitVotes}, wait.For) { // the phase says these
+			f.notify(rolloutEvent{Time: time.Now(), Event: "waiting", State: wait.For, Reason: wait.Text, Left: wait.Left.Seconds(), quiet: wait.For != fleet.WaitLost})
+		}
+	}
 	f.draw(rolloutFrame(state, time.Now()))
 }
 
@@ -233,18 +238,6 @@ func (f *rolloutFollower) newHostStates(state *fleet.State, all bool) []rolloutE
 	return inOrder(events)
 }
 
-// seeWaiting prints once what the rollout waits for.
-func (f *rolloutFollower) seeWaiting(state *fleet.State) {
-	wait := state.Waiting(time.Now())
-	if wait.For == f.waiting {
-		return
-	}
-	if f.waiting = wait.For; slices.Contains([]string{"", fleet.WaitPaused, fleet.WaitVotes}, wait.For) {
-		return // the phase says it
-	}
-	f.notify(rolloutEvent{Time: time.Now(), Event: "waiting", State: wait.For, Reason: wait.Text, Left: wait.Left.Seconds(), quiet: wait.For != fleet.WaitLost})
-}
-
 func eventOf(state *fleet.State, id, kind, what string) rolloutEvent {
 	at := state.At[id]
 	return rolloutEvent{Time: at.Time, Event: kind, Host: id, State: what, zxid: at.Zxid}
@@ -276,8 +269,9 @@ func (f *rolloutFollower) notify(events ...rolloutEvent) {
 		if e.quiet && f.terminal {
 			continue
 		}
-		if f.bar.clear() {
-			f.frame = "" // draw it again
+		if f.bar.shown != "" { // make room, and draw it again
+			f.bar.erase()
+			f.bar.shown, f.frame = "", ""
 		}
 		line := f.t.name + ": " + e.Event + " " + e.State
 		switch {
@@ -323,16 +317,6 @@ func (b *bar) draw(frame string) {
 // characters are our own.
 func (b *bar) erase() { _, _ = io.WriteString(term.Unguarded(b.w), "\r\x1b[K") }
 
-// clear makes room for a line of text, and reports whether a bar stood there.
-func (b *bar) clear() bool {
-	if b.shown == "" {
-		return false
-	}
-	b.erase()
-	b.shown = ""
-	return true
-}
-
 // end leaves the last frame on its line.
 func (b *bar) end() {
 	if b.shown != "" {
@@ -367,7 +351,7 @@ func rolloutFrame(state *fleet.State, now time.Time) string {
 		if counts.Skipped > 0 {
 			words += fmt.Sprintf(", %d in maintenance", counts.Skipped)
 		}
-		total := recorded(counts) - counts.Skipped
+		total := max(counts.Called, voted(counts)+counts.Wait) - counts.Skipped // that were called or have a record
 		if name == "canary" {
 			total = min(strategy.Canary, total)
 		}
@@ -383,9 +367,6 @@ func countsOf(state *fleet.State) fleet.Counts {
 	}
 	return *cmp.Or(state.Gate.Counts, &state.Progress.Counts)
 }
-
-// recorded returns the number of hosts that were called or have a record.
-func recorded(c fleet.Counts) int { return max(c.Called, voted(c)+c.Wait) }
 
 // voted returns the number of hosts that have voted or need not vote.
 func voted(c fleet.Counts) int {

@@ -165,7 +165,17 @@ func ourWords(c *cobra.Command, err error) error {
 		return fmt.Errorf("%s needs a value", dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()))
 	}
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		return fmt.Errorf("%s has no flag %s%s", c.CommandPath(), dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()), meantFlag(c, e.GetSpecifiedName()))
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		meant := template.Nearest(e.GetSpecifiedName(), names)
+		if meant != "" {
+			meant = fmt.Sprintf("; did you mean %q?", "--"+meant)
+		}
+		return fmt.Errorf("%s has no flag %s%s", c.CommandPath(), dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()), meant)
 	}
 	return err
 }
@@ -228,20 +238,6 @@ Flags:
 "zkagent options" lists the flags that every command takes.{{if .HasAvailableSubCommands}}
 "{{.CommandPath}} [command] --help" explains a command.{{end}}
 `
-
-// meantFlag names the flag that the user may have meant.
-func meantFlag(c *cobra.Command, name string) string {
-	var names []string
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	})
-	if best := template.Nearest(name, names); best != "" {
-		return fmt.Sprintf("; did you mean %q?", "--"+best)
-	}
-	return ""
-}
 
 func newManCommand(g *globals) *cobra.Command {
 	var dir string

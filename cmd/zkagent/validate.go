@@ -342,14 +342,10 @@ func printTests(console *term.Console, results []tmpltest.Result, cover *tmpltes
 		}
 		_ = console.PrintDiff(r.Diff)
 	}
-	if cover != nil {
-		printCover(console, cover.Report())
+	if cover == nil {
+		return console.Failed()
 	}
-	return console.Failed()
-}
-
-func printCover(console *term.Console, report []tmpltest.TemplateCover) {
-	for _, c := range report {
+	for _, c := range cover.Report() {
 		console.Printf("cover   %s: %d of %s, %d of %d branches\n", c.Template, c.LinesDone, term.Count(c.Lines, "line"), c.BranchesTaken, c.Branches)
 		for _, m := range c.Missed {
 			text := fmt.Sprintf("%d: not rendered", m.Line)
@@ -359,4 +355,5 @@ func printCover(console *term.Console, report []tmpltest.TemplateCover) {
 			console.Printf("        %s:%s\n", c.Template, text)
 		}
 	}
+	return console.Failed()
 }

@@ -140,39 +140,6 @@ func runManager(ctx context.Context, c session.Config) (*session.Manager, func()
 	}, nil
 }
 
-// checkChroot says that the chroot does not exist, which every request below it
-// would report as a missing znode.
-func (g *globals) checkChroot(ctx context.Context, s *session.Session, c session.Config) error {
-	if c.Chroot == "" || c.Chroot == "/" {
-		return nil
-	}
-	_, exists, err := s.Exists(ctx, "/")
-	if err != nil || exists {
-		return nil //nolint:nilerr // the command itself meets the error
-	}
-	return fail(exitConfig, fmt.Errorf("the chroot %s does not exist", c.Chroot), "create it: zkagent zk create "+c.Chroot+" --zk "+strings.Join(c.Servers, ",")+" --chroot /")
-}
-
-// holders names the holders, for the hint of a command that did not get the hold.
-func holders(ctx context.Context, s *session.Session, path string) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	list, err := standing(ctx, s, path)
-	if err != nil {
-		return ""
-	}
-	var names []string
-	for _, c := range list {
-		if c.Holder {
-			names = append(names, fmt.Sprintf("%s since %s", term.Printable(string(c.Data)), c.Since.Format(time.TimeOnly)))
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return "held by " + strings.Join(names, ", ")
-}
-
 // standing lists who holds and who waits, of a lock, an election or a semaphore.
 func standing(ctx context.Context, s *session.Session, path string) ([]recipe.Contender, error) {
 	names, _, err := s.Children(ctx, path)
@@ -322,7 +289,16 @@ func attached(ctx context.Context, g *globals, h heldCommand, guard proc.Guard, 
 	if err != nil {
 		command.Dir = "/"
 	}
-	streams := childStreams(&g.Console, signals, cmp.Or(h.killAfter, killAfter))
+	file := func(stream any, otherwise *os.File) *os.File { // in tests, streams are no files
+		if f, ok := term.File(stream); ok {
+			return f
+		}
+		return otherwise
+	}
+	streams := proc.Streams{
+		In: file(g.In, nil), Out: file(g.Out, os.Stdout), Err: file(g.Err, os.Stderr),
+		Terminal: true, Signals: signals, KillAfter: cmp.Or(h.killAfter, killAfter),
+	}
 	if h.s == nil && g.IsJSON() {
 		streams.Out = streams.Err // standard output is for the document
 	}
@@ -348,21 +324,6 @@ func runFree(ctx context.Context, g *globals, args []string) error {
 // has continued us; the command must continue, too.
 var passedOn = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
-}
-
-// childStreams connects a child with our standard files, the terminal and signals. In
-// tests, streams that are not files stay unset.
-func childStreams(console *term.Console, signals <-chan os.Signal, killAfter time.Duration) proc.Streams {
-	file := func(stream any, def *os.File) *os.File {
-		if f, ok := term.File(stream); ok {
-			return f
-		}
-		return def
-	}
-	return proc.Streams{
-		In: file(console.In, nil), Out: file(console.Out, os.Stdout), Err: file(console.Err, os.Stderr),
-		Terminal: true, Signals: signals, KillAfter: killAfter,
-	}
 }
 
 func childError(ctx context.Context, g *globals, h heldCommand, args []string, r proc.Result, err error) error {

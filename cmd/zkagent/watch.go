@@ -186,29 +186,23 @@ func watchGroup(ctx context.Context, console *term.Console, s *session.Session, 
 	var failed error
 	err = followSources(ctx, s, followers(&agent.Config{Groups: []registry.GroupConfig{c}}, allSources), func(u view.Update) bool {
 		if grp, ok := u.(*view.Group); ok && (seen > 0 || !o.changesOnly) {
-			failed = groupChanged(ctx, console, grp, command)
+			now := watchedGroup{Group: grp.Name, Path: grp.Path, Exists: !grp.Missing, Holding: !grp.Holding.IsZero(), Version: grp.Last}
+			now.Members, now.Rejected = memberRows(view.View{}.With(grp), nil)
+			switch {
+			case len(command) > 0:
+				failed = runOnChange(ctx, console, command, now.Path, now.Version, now)
+			case console.IsJSON():
+				failed = console.Line(now)
+			default:
+				_ = printMembers(console, view.View{}.With(grp), membersOptions{})
+				console.Printf("\n")
+				failed = console.Failed()
+			}
 		}
 		seen++
 		return failed == nil && (!o.once || seen < 2)
 	})
 	return cmp.Or(failed, err)
-}
-
-func groupChanged(ctx context.Context, console *term.Console, grp *view.Group, command []string) error {
-	rows, rejected := memberRows(view.View{}.With(grp), nil)
-	now := watchedGroup{
-		Group: grp.Name, Path: grp.Path, Exists: !grp.Missing, Holding: !grp.Holding.IsZero(), Version: grp.Last,
-		Members: rows, Rejected: rejected,
-	}
-	switch {
-	case len(command) > 0:
-		return runOnChange(ctx, console, command, now.Path, now.Version, now)
-	case console.IsJSON():
-		return console.Line(now)
-	}
-	_ = printMembers(console, view.View{}.With(grp), membersOptions{})
-	console.Printf("\n")
-	return console.Failed()
 }
 
 // groupNamed finds a group of the settings.
@@ -239,7 +233,14 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 		if ctx.Err() != nil {
 			return
 		}
-		failed = unreadable(&g.Console, root, u, warned)
+		if err := u.Errors[root]; u.First && errors.Is(err, session.ErrNoAuth) {
+			failed = err // elsewhere, what cannot be read is a warning
+		}
+		for _, path := range slices.Sorted(maps.Keys(u.Errors)) {
+			if failed == nil && warned[path] == nil {
+				g.Warnf("%s cannot be read: %v", path, u.Errors[path])
+			}
+		}
 		warned = u.Errors
 		if failed == nil && (u.First && !o.changesOnly || !u.First && len(u.Changes) > 0) {
 			failed = treeChanged(ctx, &g.Console, root, u.Last, treeChanges(u), command)
@@ -252,20 +253,6 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 		return failed
 	}
 	return cmp.Or(context.Cause(ctx), err)
-}
-
-// unreadable warns about the znodes that cannot be read now and are not in warned. A root
-// that an ACL closes is an error.
-func unreadable(console *term.Console, root string, u recipe.TreeUpdate, warned map[string]error) error {
-	if err := u.Errors[root]; u.First && errors.Is(err, session.ErrNoAuth) {
-		return err
-	}
-	for _, path := range slices.Sorted(maps.Keys(u.Errors)) {
-		if warned[path] == nil {
-			console.Warnf("%s cannot be read: %v", path, u.Errors[path])
-		}
-	}
-	return nil
 }
 
 // treeChanges returns the deleted znodes first.

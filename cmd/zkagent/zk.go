@@ -413,7 +413,7 @@ func zkWriting(g *globals) []*cobra.Command {
 		return c
 	}
 	create := write("create PATH [DATA]", "Create a znode", "  zkagent zk create /config/site/port 80 --parents --yes", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
-		data, err := zkData(g, args, file)
+		data, err := g.dataOf("DATA", args, file)
 		if err == nil && parents {
 			err = s.CreateParents(ctx, args[0])
 		}
@@ -428,7 +428,7 @@ func zkWriting(g *globals) []*cobra.Command {
 	create.Flags().BoolVarP(&parents, "parents", "p", false, "create missing parents; by default they are an error")
 	create.Flags().StringVarP(&file, "file", "f", "", "read the data from this file; - is standard input (default: DATA, else no data)")
 	set := write("set PATH [DATA]", "Replace the data of a znode", "  zkagent zk set /config/site/port 81 --version 3", cobra.RangeArgs(1, 2), func(ctx context.Context, s *session.Session, args []string) error {
-		data, err := zkData(g, args, file)
+		data, err := g.dataOf("DATA", args, file)
 		if err == nil {
 			_, err = s.Set(ctx, args[0], data, version)
 		}
@@ -458,11 +458,11 @@ func versionConflict(path string, version int32, err error) error {
 	return err
 }
 
-// zkData is the data that a command was given.
-func zkData(g *globals, args []string, file string) ([]byte, error) {
+// dataOf is the data that a command was given as its second argument or by --file.
+func (g *globals) dataOf(argument string, args []string, file string) ([]byte, error) {
 	switch {
 	case file != "" && len(args) > 1:
-		return nil, usagef("DATA and --file exclude each other")
+		return nil, usagef("%s and --file exclude each other", argument)
 	case file != "":
 		return g.readInput(file)
 	case len(args) > 1:

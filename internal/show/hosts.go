@@ -29,17 +29,9 @@ type Host struct {
 
 // HostOf is the row of one host.
 func HostOf(h *fleet.HostStatus) Host {
-	return Host{
-		HostStatus: h, State: SeverityOf(string(h.Health)), From: h.At, Files: filesOf(&h.Record),
-		Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200), Holds: fleet.Clip(strings.Join(h.Holds, ", "), 200),
-	}
-}
-
-// filesOf counts the files of a host, and names those that are not ok.
-func filesOf(r *fleet.Record) string {
 	var bad []string
-	for _, name := range slices.Sorted(maps.Keys(r.Files)) {
-		if state, version := r.File(name); state != "ok" {
+	for _, name := range slices.Sorted(maps.Keys(h.Files)) {
+		if state, version := h.File(name); state != "ok" {
 			text := name + " " + state
 			if version != 0 {
 				text += fmt.Sprintf(", v%d in use", version)
@@ -47,8 +39,11 @@ func filesOf(r *fleet.Record) string {
 			bad = append(bad, text)
 		}
 	}
-	total := strconv.Itoa(len(r.Files) + r.More["files"])
-	return fleet.Clip(Joined(": ", total, strings.Join(bad, "; ")), 500)
+	total := strconv.Itoa(len(h.Files) + h.More["files"])
+	return Host{
+		HostStatus: h, State: SeverityOf(string(h.Health)), From: h.At, Files: fleet.Clip(Joined(": ", total, strings.Join(bad, "; ")), 500),
+		Leads: fleet.Clip(strings.Join(h.Leads, ", "), 200), Holds: fleet.Clip(strings.Join(h.Holds, ", "), 200),
+	}
 }
 
 // Joined joins the texts that are not empty.

@@ -177,7 +177,12 @@ func (s *Status) sourceRows() []Row {
 		case "election":
 			continue
 		case "config":
-			fault, failed = s.configFault(v.Name)
+			if i := slices.IndexFunc(s.Configs, func(c ConfigStatus) bool { return c.Name == v.Name }); i >= 0 {
+				fault, failed = s.Configs[i].Error, s.Configs[i].Error != ""
+				if waiting := s.Configs[i].Waiting; !failed && waiting != "" {
+					fault = "waiting for " + strings.TrimPrefix(waiting, "for ")
+				}
+			}
 		case "group":
 			if i := slices.IndexFunc(s.Groups, func(g registry.GroupStatus) bool { return g.Name == v.Name }); i >= 0 {
 				fault, failed = GroupFault(&s.Groups[i]), s.Groups[i].Error != ""
@@ -190,18 +195,6 @@ func (s *Status) sourceRows() []Row {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// configFault is the problem of a config, and whether it has failed.
-func (s *Status) configFault(name string) (string, bool) {
-	i := slices.IndexFunc(s.Configs, func(c ConfigStatus) bool { return c.Name == name })
-	switch {
-	case i < 0:
-		return "", false
-	case s.Configs[i].Error == "" && s.Configs[i].Waiting != "":
-		return "waiting for " + strings.TrimPrefix(s.Configs[i].Waiting, "for "), false
-	}
-	return s.Configs[i].Error, s.Configs[i].Error != ""
 }
 
 // flappingShown is how many flapping members the row of a group explains.

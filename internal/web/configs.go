@@ -57,11 +57,6 @@ type change struct {
 	Lines     []string // empty when values are withheld
 }
 
-func (s *Server) configsPage(r *http.Request, _ *show.Status) any {
-	c, err := s.changes.get(r.Context(), s.readChanges)
-	return newListing(c.Trees, err)
-}
-
 // serveConfig renders the page of one config that this agent follows.
 func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {
 	name, q := r.PathValue("name"), r.URL.Query()
@@ -245,14 +240,6 @@ type treeView struct {
 	key string // of what was read: another key means that there may be another version
 }
 
-func (s *Server) rolloutsPage(r *http.Request, _ *show.Status) any {
-	c, err := s.changes.get(r.Context(), s.readChanges)
-	if err != nil {
-		c.Error = err.Error()
-	}
-	return c
-}
-
 func (s *Server) readChanges(ctx context.Context) (changes, error) {
 	zk, err := s.Source.Session(ctx)
 	if err != nil {
@@ -351,10 +338,6 @@ type contenderView struct {
 	ID    string // what it says of itself, or its znode
 	Fence int64
 	Since time.Time
-}
-
-func (s *Server) locksPage(r *http.Request, _ *show.Status) any {
-	return newListing(s.lines.get(r.Context(), s.readLines))
 }
 
 // readLines reads the lines of this agent's elections and of the locks.

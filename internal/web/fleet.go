@@ -58,8 +58,6 @@ type fleetView struct {
 	Healths                   []show.HealthCount // that occur, the worst first
 	Programs, Versions, Holds tally
 	Leaders                   string
-
-	leads []string
 }
 
 // rowsShown is how many rows of a list of hosts are shown at once.
@@ -136,33 +134,31 @@ func (s *Server) viewFleet(f Fleet, now time.Time) fleetView {
 		Programs: tally{}, Versions: tally{}, Holds: tally{},
 	}
 	v.Verdict = show.VerdictOf(f.Hosts, v.Problems)
+	var leads []string
 	for i := range v.Hosts {
 		h := &v.Hosts[i]
 		v.Rows = append(v.Rows, rowOf(h, now, f.Error != "", h.ID == s.ID))
-		if !show.Gone(h.Health) {
-			v.count(h)
+		if show.Gone(h.Health) {
+			continue
+		}
+		v.Live++
+		v.Held += len(h.Holds)
+		for _, name := range h.Holds {
+			v.Holds[fleet.Clip(name, 40)]++
+		}
+		if h.Version != "" {
+			v.Programs[fleet.Clip(h.Version, 40)]++
+		}
+		for name, use := range h.Configs {
+			v.Versions[fmt.Sprintf("%s v%d", fleet.Clip(name, 40), use.Accepted)]++
+		}
+		for _, name := range h.Leads {
+			leads = append(leads, fleet.Clip(name, 40)+": "+fleet.Clip(h.ID, 60))
 		}
 	}
-	slices.Sort(v.leads)
-	v.Leaders = cmp.Or(firstWords(slices.Compact(v.leads)), "–")
+	slices.Sort(leads)
+	v.Leaders = cmp.Or(firstWords(slices.Compact(leads)), "–")
 	return v
-}
-
-func (v *fleetView) count(h *fleet.HostStatus) {
-	v.Live++
-	v.Held += len(h.Holds)
-	for _, name := range h.Holds {
-		v.Holds[fleet.Clip(name, 40)]++
-	}
-	if h.Version != "" {
-		v.Programs[fleet.Clip(h.Version, 40)]++
-	}
-	for name, use := range h.Configs {
-		v.Versions[fmt.Sprintf("%s v%d", fleet.Clip(name, 40), use.Accepted)]++
-	}
-	for _, name := range h.Leads {
-		v.leads = append(v.leads, fleet.Clip(name, 40)+": "+fleet.Clip(h.ID, 60))
-	}
 }
 
 func rowOf(h *fleet.HostStatus, now time.Time, stale, self bool) fleetRow {

@@ -23,38 +23,36 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 )
 
-// listeners are the open ends of a Server.
-type listeners struct {
-	page   pageServer
-	admin  *http.Server // nil without an admin socket
-	wg     sync.WaitGroup
-	socket string
-	// own is the socket file that we made, so that only that one is removed.
-	own os.FileInfo
-}
-
 // Listen opens the admin socket and, if it can, the HTTP listener. It returns
 // what follows the settings of the listener until its context ends, and what
 // closes both: requests that run may finish.
 func (s *Server) Listen(ctx context.Context) (func(context.Context), func(), error) {
-	l := &listeners{page: pageServer{s: s}}
+	page := pageServer{s: s}
+	stop := page.stop
 	if s.Socket != "" {
 		ln, err := adminSocket(ctx, s.Socket)
 		if err != nil {
 			return nil, nil, err
 		}
-		l.socket = s.Socket
-		l.own, _ = os.Lstat(l.socket)
+		own, _ := os.Lstat(s.Socket) // the file that we made: only that one is removed
 		admin := &http.Server{
 			Handler: s.adminMux(), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 			ConnContext: withPeer,
 		}
 		ln = bounded(ln, admin, func() int { return mostConnections(adminConnections) })
-		l.admin = admin
-		l.wg.Go(func() { _ = admin.Serve(ln) })
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = admin.Serve(ln) })
+		stop = func() {
+			page.stop()
+			endServer(admin, lastOrders)
+			wg.Wait()
+			if now, err := os.Lstat(s.Socket); err == nil && own != nil && os.SameFile(now, own) {
+				_ = os.Remove(s.Socket)
+			}
+		}
 	}
-	l.page.apply(ctx)
-	return l.page.run, l.stop, nil
+	page.apply(ctx)
+	return page.run, stop, nil
 }
 
 // How long requests that run may take when the agent ends. The sender of an order has
@@ -63,18 +61,6 @@ const (
 	lastPages  = time.Second
 	lastOrders = 10 * time.Second
 )
-
-// stop ends the servers; requests that run may finish.
-func (l *listeners) stop() {
-	l.page.stop()
-	if l.admin != nil {
-		endServer(l.admin, lastOrders)
-	}
-	l.wg.Wait()
-	if now, err := os.Lstat(l.socket); err == nil && l.own != nil && os.SameFile(now, l.own) {
-		_ = os.Remove(l.socket)
-	}
-}
 
 // listenAgain is how long a listener that cannot be opened is left alone.
 const listenAgain = 10 * time.Second
@@ -222,7 +208,11 @@ func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Frame-Options", "DENY")
-		host := hostOf(r.Host)
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil { // without a port
+			host = r.Host
+		}
+		host = strings.ToLower(strings.Trim(host, "[]"))
 		named := func(name string) bool { return strings.EqualFold(name, host) }
 		if !slices.Contains(own, host) && !slices.ContainsFunc(s.settings().Hosts, named) {
 			http.Error(w, "this name is not one of the agent's; add it to http.hosts", http.StatusForbidden)
@@ -241,15 +231,6 @@ func (s *Server) guarded(listen string, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// hostOf is the name in a Host header, without port and brackets.
-func hostOf(header string) string {
-	host, _, err := net.SplitHostPort(header)
-	if err != nil {
-		host = header
-	}
-	return strings.ToLower(strings.Trim(host, "[]"))
 }
 
 // How the connections of the listeners are bounded.

@@ -71,8 +71,20 @@ type pageData struct {
 // pageRoutes serves the page, its style and its script.
 func (s *Server) pageRoutes(mux *http.ServeMux) {
 	bodies := map[string]func(*http.Request, *show.Status) any{
-		"fleet": s.fleetPage, "services": s.servicesPage, "templates": s.templatesPage, "rollouts": s.rolloutsPage,
-		"configs": s.configsPage, "locks": s.locksPage, "timeline": s.timelinePage, "agent": func(*http.Request, *show.Status) any { return nil },
+		"fleet": s.fleetPage, "services": s.servicesPage, "templates": s.templatesPage, "timeline": s.timelinePage,
+		"agent": func(*http.Request, *show.Status) any { return nil },
+		"locks": func(r *http.Request, _ *show.Status) any { return newListing(s.lines.get(r.Context(), s.readLines)) },
+		"configs": func(r *http.Request, _ *show.Status) any {
+			c, err := s.changes.get(r.Context(), s.readChanges)
+			return newListing(c.Trees, err)
+		},
+		"rollouts": func(r *http.Request, _ *show.Status) any {
+			c, err := s.changes.get(r.Context(), s.readChanges)
+			if err != nil {
+				c.Error = err.Error()
+			}
+			return c
+		},
 	}
 	for _, p := range sections {
 		pattern := p.Path
@@ -248,8 +260,14 @@ func (s *Server) templatesPage(r *http.Request, st *show.Status) any {
 			good = append(good, v)
 			continue
 		}
-		if s.public().all {
-			v.preview = s.preview(ctx, t.Name)
+		if state, _ := s.Source.State(); s.public().all {
+			v.preview, _ = s.previews.get(t.Name, state, func() (preview, error) {
+				diffs, err := s.Source.Preview(ctx, t.Name)
+				if err != nil {
+					return preview{diffs, err.Error()}, ctx.Err() // who went away says nothing of the template
+				}
+				return preview{Diffs: diffs}, ctx.Err()
+			})
 		}
 		bad = append(bad, v)
 	}
@@ -267,19 +285,6 @@ func diffClass(line string) string {
 		return "hunk"
 	}
 	return "same"
-}
-
-// preview returns the preview of a template in the present state.
-func (s *Server) preview(ctx context.Context, name string) preview {
-	state, _ := s.Source.State()
-	p, _ := s.previews.get(name, state, func() (preview, error) {
-		diffs, err := s.Source.Preview(ctx, name)
-		if err != nil {
-			return preview{diffs, err.Error()}, ctx.Err() // who went away says nothing of the template
-		}
-		return preview{Diffs: diffs}, ctx.Err()
-	})
-	return p
 }
 
 // serveBlame answers `zkagent blame`, on the admin socket alone: it has the text of

@@ -31,7 +31,7 @@ func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.readRoutes(mux, func() reader { return reader{s, true} })
 	for path, fn := range s.Orders {
-		s.post(mux, path, fn)
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.order(w, r, path, fn) })
 	}
 	mux.HandleFunc("GET /blame", s.serveBlame)
 	mux.HandleFunc("GET /debug/pprof/{name}", serveProfile)
@@ -46,8 +46,23 @@ func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
 	mux.HandleFunc("GET /fleet", func(w http.ResponseWriter, r *http.Request) { answer(w, s.readFleet(r.Context())) })
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) { s.serveEvents(w, r, to) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	mux.HandleFunc("GET /healthz", s.serveHealth)
-	mux.HandleFunc("GET /readyz", s.serveReady)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { // the process lives and its loop turns
+		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+		defer cancel()
+		if err := s.Source.Ping(ctx); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { // the first useful state is reached
+		select {
+		case <-s.Source.Ready():
+			_, _ = w.Write([]byte("ready\n"))
+		default:
+			http.Error(w, "starting: "+s.Source.Status().Summary, http.StatusServiceUnavailable)
+		}
+	})
 	mux.HandleFunc("GET /v1/groups", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, map[string]any{"apiVersion": "v1", "groups": append([]string{}, s.Source.GroupNames()...)})
 	})
@@ -55,44 +70,38 @@ func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
 	mux.HandleFunc("GET /sd/prometheus", s.servePrometheus)
 }
 
-func (s *Server) post(mux *http.ServeMux, path string, fn Order) {
-	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Content-Type") != "application/json" {
-			refuse(w, http.StatusUnsupportedMediaType, errors.New("the body must be JSON"))
-			return
-		}
-		o := Args{}
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&o); err != nil {
-			refuse(w, http.StatusBadRequest, errors.New("the body is not a JSON object of strings"))
-			return
-		}
-		err := fn(r.Context(), o)
-		log, by := s.Logger.With("order", path, "name", o["name"]), ""
-		if from, known := peer(r.Context()); known {
-			log, by = log.With("peer", from.String()), from.name()
-		}
-		if err != nil {
-			log.Warn("order refused", "err", err)
-			refuse(w, http.StatusUnprocessableEntity, err)
-			return
-		}
-		log.Info("order carried out")
-		if path != "/check" { // those come by the second.
-			s.Events.Add(event.Event{Kind: "order", Subject: strings.TrimSpace(path[1:] + " " + o["name"]), Text: orderText(o), By: by})
-		}
-		answer(w, map[string]bool{"ok": true})
-	})
-}
-
-// orderText is what an order said beside its name, for the events.
-func orderText(o Args) string {
-	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(o)) {
-		if k != "name" && o[k] != "" {
-			parts = append(parts, k+"="+o[k])
-		}
+// order carries out one order.
+func (s *Server) order(w http.ResponseWriter, r *http.Request, path string, fn Order) {
+	if r.Header.Get("Content-Type") != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, errors.New("the body must be JSON"))
+		return
 	}
-	return strings.Join(parts, " ")
+	o := Args{}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&o); err != nil {
+		refuse(w, http.StatusBadRequest, errors.New("the body is not a JSON object of strings"))
+		return
+	}
+	err := fn(r.Context(), o)
+	log, by := s.Logger.With("order", path, "name", o["name"]), ""
+	if from, known := peer(r.Context()); known {
+		log, by = log.With("peer", from.String()), from.name()
+	}
+	if err != nil {
+		log.Warn("order refused", "err", err)
+		refuse(w, http.StatusUnprocessableEntity, err)
+		return
+	}
+	log.Info("order carried out")
+	if path != "/check" { // those come by the second.
+		var said []string // beside its name
+		for _, k := range slices.Sorted(maps.Keys(o)) {
+			if k != "name" && o[k] != "" {
+				said = append(said, k+"="+o[k])
+			}
+		}
+		s.Events.Add(event.Event{Kind: "order", Subject: strings.TrimSpace(path[1:] + " " + o["name"]), Text: strings.Join(said, " "), By: by})
+	}
+	answer(w, map[string]bool{"ok": true})
 }
 
 // encode is v as JSON that no terminal obeys: others write into ZooKeeper.
@@ -121,27 +130,6 @@ func refuse(w http.ResponseWriter, code int, err error) {
 	w.WriteHeader(code)
 	data, _ := encode(map[string]string{"apiVersion": "v1", "error": err.Error()}) // Texts are always JSON.
 	_, _ = w.Write(append(data, '\n'))
-}
-
-// serveHealth says that the process lives and its loop turns.
-func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
-	if err := s.Source.Ping(ctx); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	_, _ = w.Write([]byte("ok\n"))
-}
-
-// serveReady says that the first useful state is reached.
-func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
-	select {
-	case <-s.Source.Ready():
-		_, _ = w.Write([]byte("ready\n"))
-	default:
-		http.Error(w, "starting: "+s.Source.Status().Summary, http.StatusServiceUnavailable)
-	}
 }
 
 // serveEvents lists recent events, or follows them as server-sent events.
@@ -473,9 +461,20 @@ func (s *Server) servePrometheus(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		for _, m := range doc.Members {
-			if m.Port > 0 {
-				list = append(list, target(name, m))
+			if m.Port <= 0 {
+				continue
 			}
+			labels := map[string]string{
+				"__meta_zkagent_group": name, "__meta_zkagent_id": m.ID, "__meta_zkagent_status": m.Status,
+				"__meta_zkagent_weight": strconv.Itoa(m.Weight), "__meta_zkagent_held": strconv.FormatBool(m.Held),
+			}
+			for name, value := range m.Labels {
+				labels["__meta_zkagent_label_"+labelName(name)] = value
+			}
+			for name, port := range m.Ports {
+				labels["__meta_zkagent_port_"+labelName(name)] = strconv.Itoa(port)
+			}
+			list = append(list, targetGroup{Targets: []string{m.Address()}, Labels: labels})
 		}
 	}
 	answer(w, list)
@@ -494,20 +493,6 @@ func (s *Server) targetsOf(r *http.Request) ([]string, error) {
 		return nil, fmt.Errorf("there is no groups block %q", set)
 	}
 	return slices.DeleteFunc(s.Source.GroupNames(), func(n string) bool { return !strings.HasPrefix(n, set+"/") }), nil
-}
-
-func target(group string, m view.Member) targetGroup {
-	labels := map[string]string{
-		"__meta_zkagent_group": group, "__meta_zkagent_id": m.ID, "__meta_zkagent_status": m.Status,
-		"__meta_zkagent_weight": strconv.Itoa(m.Weight), "__meta_zkagent_held": strconv.FormatBool(m.Held),
-	}
-	for name, value := range m.Labels {
-		labels["__meta_zkagent_label_"+labelName(name)] = value
-	}
-	for name, port := range m.Ports {
-		labels["__meta_zkagent_port_"+labelName(name)] = strconv.Itoa(port)
-	}
-	return targetGroup{Targets: []string{m.Address()}, Labels: labels}
 }
 
 // notLabel is what the label names of Prometheus may not have.
