@@ -40,8 +40,6 @@ it, and when. Name the file by its path, or by its template or bundle.
 The command asks the agent of this host for the data in use. Without an agent it
 asks ZooKeeper; --data and --last-good take other data. --missing TEXT says why a
 text is not in the file. --version N shows a version that is not in use.`,
-		Example: `  zkagent blame /etc/nginx/conf.d/upstreams.conf -L 10,20
-  zkagent blame upstreams --missing 10.0.0.9`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return runBlame(c.Context(), g, args[0], o)

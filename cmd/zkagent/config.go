@@ -26,10 +26,32 @@ import (
 
 func newConfigCommand(g *globals) *cobra.Command {
 	return parent("config", "Plan, publish, read and roll back config trees",
-		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigFinishCommand(g), newConfigListCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
+		newConfigPlanCommand(g), newConfigPublishCommand(g), newConfigListCommand(g), newConfigGetCommand(g), newConfigDiffCommand(g),
 		newConfigHistoryCommand(g), newConfigRollbackCommand(g), newConfigEditCommand(g), newConfigFreezeCommand(g),
-		newConfigUnfreezeCommand(g), newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g), newConfigSchemaCommand(g),
+		newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g), newConfigSchemaCommand(g),
 		newConfigDeleteCommand(g), newConfigRestoreCommand(g),
+		&cobra.Command{
+			Use: "finish NAME|PATH", Short: "Mark the keys of an unfinished publish of a flat tree as complete", Args: cobra.ExactArgs(1),
+			RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
+				r, err := fleet.Finish(ctx, s, fleet.PublishConfig{Path: t.path, Logger: g.logger()})
+				return printPublished(ctx, &g.Console, s, t, "finished", r, err)
+			}),
+		},
+		&cobra.Command{
+			Use: "unfreeze NAME|PATH", Short: "Allow changes of a frozen config again", Args: cobra.ExactArgs(1),
+			RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
+				was, err := fleet.Unfreeze(ctx, s, t.path, userName())
+				switch {
+				case err != nil:
+					return err
+				case was:
+					g.Say("%s can be changed again", t.name)
+				default:
+					g.Say("%s was not frozen", t.name)
+				}
+				return nil
+			}),
+		},
 	)
 }
 
@@ -437,24 +459,6 @@ func newConfigFreezeCommand(g *globals) *cobra.Command {
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why (required); everybody who tries to publish sees it")
 	return c
-}
-
-func newConfigUnfreezeCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use: "unfreeze NAME|PATH", Short: "Allow changes of a frozen config again", Args: cobra.ExactArgs(1),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-			was, err := fleet.Unfreeze(ctx, s, t.path, userName())
-			switch {
-			case err != nil:
-				return err
-			case was:
-				g.Say("%s can be changed again", t.name)
-			default:
-				g.Say("%s was not frozen", t.name)
-			}
-			return nil
-		}),
-	}
 }
 
 func newConfigGCCommand(g *globals) *cobra.Command {

@@ -313,25 +313,21 @@ func printHistory(ctx context.Context, console *term.Console, s *session.Session
 		tab.Header = nil
 		_ = console.PrintTable(tab)
 		tab.Rows = nil
-		if err := printPatch(ctx, console, s, t, v); err != nil {
+		to, err := config.ReadVersion(ctx, s, t.path, v.Number)
+		if err != nil {
+			return err
+		}
+		var from *view.Tree
+		if v.Parent > 0 {
+			if from, err = config.ReadVersion(ctx, s, t.path, v.Parent); err != nil && !errors.Is(err, config.ErrNoVersion) {
+				return err
+			}
+		}
+		if err = console.PrintDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number))); err != nil {
 			return err
 		}
 	}
 	return console.PrintTable(tab)
-}
-
-func printPatch(ctx context.Context, console *term.Console, s *session.Session, t target, v config.Version) error {
-	to, err := config.ReadVersion(ctx, s, t.path, v.Number)
-	if err != nil {
-		return err
-	}
-	var from *view.Tree
-	if v.Parent > 0 {
-		if from, err = config.ReadVersion(ctx, s, t.path, v.Parent); err != nil && !errors.Is(err, config.ErrNoVersion) {
-			return err
-		}
-	}
-	return console.PrintDiff(config.Unified(config.Diff(from, to), fmt.Sprintf("v%d", v.Parent), fmt.Sprintf("v%d", v.Number)))
 }
 
 // listedConfig is a config as "config list" shows it.

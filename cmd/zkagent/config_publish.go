@@ -96,16 +96,6 @@ func onTopOf(ctx context.Context, s *session.Session, t target, cfg *fleet.Publi
 	return nil
 }
 
-func newConfigFinishCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use: "finish NAME|PATH", Short: "Mark the keys of an unfinished publish of a flat tree as complete", Args: cobra.ExactArgs(1),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-			r, err := fleet.Finish(ctx, s, fleet.PublishConfig{Path: t.path, Logger: g.logger()})
-			return printPublished(ctx, &g.Console, s, t, "finished", r, err)
-		}),
-	}
-}
-
 func newConfigRollbackCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	var roll strategyFlags

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"net"
 	"os/signal"
 	"strconv"
@@ -53,7 +52,12 @@ service listens at the address of a health check, a stand-in answers.`,
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGHUP)
 			defer stop()
 			g.endWithReader(stop)
-			return childOf(runDev(ctx, g, &o.Options))
+			o.Console, o.Version, o.Verbose = &g.Console, buildVersion(), g.verbose
+			o.Load = func(paths []string, opts settings.Options) (*settings.Settings, error) {
+				g.config = paths
+				return g.loadSettings(opts)
+			}
+			return childOf(dev.Run(ctx, &o.Options))
 		},
 	}
 	f := c.Flags()
@@ -69,15 +73,6 @@ service listens at the address of a health check, a stand-in answers.`,
 	f.IntVar(&o.Hosts, "hosts", 1, "number of agents to run, each as a host; more than one to try votes and rollouts")
 	f.BoolVar(&o.Story, "story", false, "explain each step of the agent (default: with the built-in example)")
 	return c
-}
-
-func runDev(ctx context.Context, g *globals, o *dev.Options) error {
-	o.Console, o.Version, o.Verbose = &g.Console, buildVersion(), g.verbose
-	o.Load = func(paths []string, opts settings.Options) (*settings.Settings, error) {
-		g.config = paths
-		return g.loadSettings(opts)
-	}
-	return dev.Run(ctx, o)
 }
 
 func (o *devFlags) parse(c *cobra.Command, args []string) error {
@@ -110,8 +105,17 @@ func (o *devFlags) parse(c *cobra.Command, args []string) error {
 	if o.Members, err = parseMembers(o.members); err != nil {
 		return err
 	}
-	o.Down, o.Every, err = parseOutage(o.outage)
-	return err
+	if o.outage == "" {
+		return nil
+	}
+	first, second, _ := strings.Cut(o.outage, "/")
+	var bad error
+	o.Down, err = time.ParseDuration(first)
+	o.Every, bad = time.ParseDuration(second)
+	if err != nil || bad != nil || o.Down <= 0 || o.Every <= o.Down {
+		return usagef("--outage %q: want DOWN/EVERY with EVERY longer than DOWN, as in 30s/5m", o.outage)
+	}
+	return nil
 }
 
 func parseMembers(list []string) ([]dev.Members, error) {
@@ -125,17 +129,4 @@ func parseMembers(list []string) ([]dev.Members, error) {
 		specs = append(specs, dev.Members{Group: name, Count: n})
 	}
 	return specs, nil
-}
-
-func parseOutage(text string) (down, every time.Duration, err error) { //nolint:nonamedreturns // two durations need names.
-	if text == "" {
-		return 0, 0, nil
-	}
-	first, second, _ := strings.Cut(text, "/")
-	down, derr := time.ParseDuration(first)
-	every, eerr := time.ParseDuration(second)
-	if derr != nil || eerr != nil || down <= 0 || every <= down {
-		return 0, 0, usagef("--outage %q: want DOWN/EVERY with EVERY longer than DOWN, as in 30s/5m", text)
-	}
-	return down, every, nil
 }

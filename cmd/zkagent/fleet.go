@@ -36,11 +36,6 @@ each host has accepted, a newer one that it knows, and the version of its files.
 Health is one of: lost (its session ended without a stop), failing (something in
 its settings is not in place), degraded (it works with old members or files),
 maintenance, stopped, ok.`,
-		Example: `  zkagent fleet
-  zkagent fleet --watch
-  zkagent fleet site
-  zkagent fleet --services web
-  zkagent fleet forget web-07`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 				if services && watch {

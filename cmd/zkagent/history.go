@@ -265,8 +265,6 @@ differences. "zkagent blame" says where each line comes from.
 
 With TEXT, say why that text is not in the file: for the name or the address of a
 host, whether it is registered, flapping, held or down, since when and until when.`,
-		Example: `  zkagent explain /etc/nginx/conf.d/upstreams.conf --diff 2
-  zkagent explain /etc/nginx/conf.d/upstreams.conf web-07`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 2 {

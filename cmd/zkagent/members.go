@@ -307,8 +307,6 @@ HAProxy. While ZooKeeper cannot be reached, HAProxy keeps its servers.
 
 GROUP is a group block of the settings, with its guard and filters; PATH is the
 znode of a group.`,
-		Example: `  zkagent haproxy --socket /run/haproxy/admin.sock --backend web web
-  zkagent haproxy --socket /run/haproxy/admin.sock --backend web --once /services/web`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := haproxy.CheckName(backend.Name); err != nil {

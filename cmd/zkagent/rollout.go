@@ -33,7 +33,18 @@ func newRolloutCommand(g *globals) *cobra.Command {
 		newRolloutControlCommand(g, "pause", "Pause a rollout: no further host starts", fleet.Pause),
 		newRolloutControlCommand(g, "resume", "Continue a paused rollout", fleet.Resume),
 		newRolloutControlCommand(g, "abort", "Stop a rollout: before the decision no host has changed, after it the rollout halts", fleet.Abort),
-		newRolloutRetryCommand(g), newRolloutUndoCommand(g), oldName(newRolloutUndoCommand(g), "rollback"), newRolloutListCommand(g),
+		&cobra.Command{
+			Use: "retry NAME|PATH", Short: "Resume a halted rollout: failed hosts try again", Args: cobra.ExactArgs(1),
+			RunE: func(c *cobra.Command, args []string) error {
+				return withRollout(c.Context(), g, args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
+					if err := fleet.Retry(ctx, s, t.path, name, fleet.Order{By: userName()}); err != nil {
+						return err
+					}
+					return followRollout(ctx, g, s, t, name)
+				})
+			},
+		},
+		newRolloutUndoCommand(g), oldName(newRolloutUndoCommand(g), "rollback"), newRolloutListCommand(g),
 	)
 }
 
@@ -196,20 +207,6 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 		c.Flags().BoolVar(&o.IgnoreGate, "ignore-gate", false, "continue although the group of --gate has lost members")
 	}
 	return c
-}
-
-func newRolloutRetryCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use: "retry NAME|PATH", Short: "Resume a halted rollout: failed hosts try again", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withRollout(c.Context(), g, args[0], "", func(ctx context.Context, s *session.Session, t target, name string) error {
-				if err := fleet.Retry(ctx, s, t.path, name, fleet.Order{By: userName()}); err != nil {
-					return err
-				}
-				return followRollout(ctx, g, s, t, name)
-			})
-		},
-	}
 }
 
 func newRolloutListCommand(g *globals) *cobra.Command {

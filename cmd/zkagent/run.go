@@ -90,14 +90,12 @@ func reloadSettings(g *globals, logger *slog.Logger, level *slog.LevelVar) (agen
 }
 
 func setLevel(v *slog.LevelVar, text string, verbose bool) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(text)); err != nil {
-		l = slog.LevelInfo
+	if v.UnmarshalText([]byte(text)) != nil {
+		v.Set(slog.LevelInfo)
 	}
 	if verbose {
-		l = slog.LevelDebug
+		v.Set(slog.LevelDebug)
 	}
-	v.Set(l)
 }
 
 // logHandler is where and how the agent logs: standard error, as text, or as JSON.

@@ -247,14 +247,22 @@ func newManCommand(g *globals) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			root, header := c.Root(), &doc.GenManHeader{Section: "1", Source: "zkagent", Manual: "zkagent"}
 			root.DisableAutoGenTag = true
-			root.Long += manExit()
+			root.Long += "\n\n# EXIT STATUS\n\n"
+			for _, e := range exitCodes {
+				root.Long += fmt.Sprintf("**%d**\n: %s\n\n", e.code, e.text)
+			}
+			root.Long += "**126, 127, 128+n**\n: lock, elect and other commands that run a command: as in a shell; otherwise the command's code\n"
 			if dir == "" {
 				return doc.GenMan(root, header, g.Out)
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // man pages are for everybody
 				return err
 			}
-			if err := os.WriteFile(filepath.Join(dir, "zkagent.hcl.5"), manSettings(), 0o644); err != nil { //nolint:gosec // man pages are for everybody
+			_, text, _ := strings.Cut(settings.Reference(), "-->\n")
+			text = argumentRow.ReplaceAllString(tableHead.ReplaceAllString(text, ""), "**$1** ($2; default: $3)\n: $4\n")
+			text = strings.ReplaceAll(strings.ReplaceAll(text, "; default: )", ")"), "\n## ", "\n# ")
+			page := md2man.Render([]byte(manHead + text + "\n# SEE ALSO\n\n**zkagent(1)**\n"))
+			if err := os.WriteFile(filepath.Join(dir, "zkagent.hcl.5"), page, 0o644); err != nil { //nolint:gosec // man pages are for everybody
 				return err
 			}
 			return doc.GenManTree(root, header, dir)
@@ -272,16 +280,7 @@ func alreadySo(c *cobra.Command, names ...string) {
 	}
 }
 
-// manExit is the section of the exit codes, in Markdown.
-func manExit() string {
-	var b strings.Builder
-	b.WriteString("\n\n# EXIT STATUS\n\n")
-	for _, e := range exitCodes {
-		fmt.Fprintf(&b, "**%d**\n: %s\n\n", e.code, e.text)
-	}
-	b.WriteString("**126, 127, 128+n**\n: lock, elect and other commands that run a command: as in a shell; otherwise the command's code\n")
-	return b.String()
-}
+const manHead = "% \"ZKAGENT.HCL\" \"5\" \"\" \"zkagent\" \"zkagent\"\n\n# NAME\n\nzkagent.hcl - settings of zkagent\n\n# DESCRIPTION\n"
 
 // Rows of the tables in the reference of the settings: an argument, its type, default
 // and meaning. A terminal is too narrow for a table.
@@ -289,12 +288,3 @@ var (
 	argumentRow = regexp.MustCompile(`(?m)^\| (.*?) \| (.*?) \| +(.*?) *\| (.*) \|$`)
 	tableHead   = regexp.MustCompile(`(?m)^\| (argument|block) .*\n\|-.*\n`)
 )
-
-// manSettings is zkagent.hcl(5), made of the reference of the settings.
-func manSettings() []byte {
-	_, text, _ := strings.Cut(settings.Reference(), "-->\n")
-	text = argumentRow.ReplaceAllString(tableHead.ReplaceAllString(text, ""), "**$1** ($2; default: $3)\n: $4\n")
-	text = strings.ReplaceAll(strings.ReplaceAll(text, "; default: )", ")"), "\n## ", "\n# ")
-	head := "% \"ZKAGENT.HCL\" \"5\" \"\" \"zkagent\" \"zkagent\"\n\n# NAME\n\nzkagent.hcl - settings of zkagent\n\n# DESCRIPTION\n"
-	return md2man.Render([]byte(head + text + "\n# SEE ALSO\n\n**zkagent(1)**\n"))
-}

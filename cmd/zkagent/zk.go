@@ -176,9 +176,7 @@ func newACLSetCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set PATH ACL...",
 		Short: "Set the ACL of a znode: SCHEME:ID:PERMISSIONS, such as world:anyone:r auth::cdrwa",
-		Example: "  zkagent zk acl set /config world:anyone:r auth::cdrwa\n" +
-			"  zkagent zk acl set /config world:anyone:r auth::cdrwa --recursive",
-		Args: cobra.MinimumNArgs(2),
+		Args:  cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := session.ValidatePath(args[0]); err != nil {
 				return fail(exitUsage, err)

@@ -82,9 +82,7 @@ func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {
 			}
 			return v, v.read(ctx, zk, values)
 		})
-		if v.Name, v.Path = name, list[i].Path; err != nil {
-			v.Error = err.Error()
-		}
+		v.Name, v.Path, v.Error = name, list[i].Path, problem(err)
 		return v
 	})
 }
@@ -125,9 +123,7 @@ func (v *configView) read(ctx context.Context, zk *session.Session, values bool)
 		v.Keys[i].By, v.Keys[i].Before = origins[k.Key].Version, origins[k.Key].Before
 	}
 	if v.To != 0 {
-		if err := v.readDiff(ctx, zk, values); err != nil {
-			v.NoDiff = err.Error()
-		}
+		v.NoDiff = problem(v.readDiff(ctx, zk, values))
 	}
 	return nil
 }
@@ -192,17 +188,12 @@ const (
 // The places below which commands and rolling reloads keep their locks.
 var lockRoots = []struct{ kind, path string }{{"lock", "/zkagent/locks"}, {"rolling reload", rolling.Root}}
 
-type listing[T any] struct {
-	List  []T
-	Error string
-}
-
-func newListing[T any](list []T, err error) listing[T] {
-	l := listing[T]{List: list}
-	if err != nil {
-		l.Error = err.Error()
+// problem is the text of an error for the page; "" for none.
+func problem(err error) string {
+	if err == nil {
+		return ""
 	}
-	return l
+	return err.Error()
 }
 
 // rolloutView is one rollout as the page shows it.
@@ -238,6 +229,12 @@ type treeView struct {
 	Versions   []config.Version // the latest first
 
 	key string // of what was read: another key means that there may be another version
+}
+
+func (s *Server) changesPage(r *http.Request, _ *show.Status) any {
+	c, err := s.changes.get(r.Context(), s.readChanges)
+	c.Error = problem(err)
+	return c
 }
 
 func (s *Server) readChanges(ctx context.Context) (changes, error) {
@@ -385,9 +382,7 @@ func readLine(ctx context.Context, s *session.Session, kind, name, path string) 
 			l.Kind += " (permits)"
 		}
 	}
-	if err != nil {
-		l.Error = err.Error()
-	}
+	l.Error = problem(err)
 	shown := list[:min(len(list), waitersShown)]
 	l.More = len(list) - len(shown)
 	for _, c := range shown {

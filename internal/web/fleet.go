@@ -35,9 +35,7 @@ func (s *Server) readFleet(ctx context.Context) Fleet {
 		hosts, err := fleet.Agents(ctx, zk)
 		return Fleet{Hosts: hosts, At: time.Now()}, err
 	})
-	if err != nil {
-		f.Error = err.Error()
-	}
+	f.Error = problem(err)
 	return f
 }
 

@@ -72,18 +72,11 @@ type pageData struct {
 func (s *Server) pageRoutes(mux *http.ServeMux) {
 	bodies := map[string]func(*http.Request, *show.Status) any{
 		"fleet": s.fleetPage, "services": s.servicesPage, "templates": s.templatesPage, "timeline": s.timelinePage,
-		"agent": func(*http.Request, *show.Status) any { return nil },
-		"locks": func(r *http.Request, _ *show.Status) any { return newListing(s.lines.get(r.Context(), s.readLines)) },
-		"configs": func(r *http.Request, _ *show.Status) any {
-			c, err := s.changes.get(r.Context(), s.readChanges)
-			return newListing(c.Trees, err)
-		},
-		"rollouts": func(r *http.Request, _ *show.Status) any {
-			c, err := s.changes.get(r.Context(), s.readChanges)
-			if err != nil {
-				c.Error = err.Error()
-			}
-			return c
+		"agent":   func(*http.Request, *show.Status) any { return nil },
+		"configs": s.changesPage, "rollouts": s.changesPage,
+		"locks": func(r *http.Request, _ *show.Status) any {
+			lines, err := s.lines.get(r.Context(), s.readLines)
+			return map[string]any{"Lines": lines, "Error": problem(err)}
 		},
 	}
 	for _, p := range sections {
@@ -323,10 +316,7 @@ func (s *Server) serveBlamePage(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), previewLimit)
 		defer cancel()
 		files, err := s.Source.Blame(ctx, blame.Query{Name: r.PathValue("name"), To: maxBlamePage})
-		p := blamePage{Files: files}
-		if err != nil {
-			p.Fault = err.Error()
-		}
+		p := blamePage{files, problem(err)}
 		for _, f := range files {
 			if !readableByAll(f.Path) {
 				f.Lines, f.Notes = nil, append(f.Notes, "the page shows only files that everybody may read: `zkagent blame FILE` shows it")
