@@ -299,7 +299,7 @@ seven days. "zkagent zk rm" removes the rest.`,
 			if hosts := followers[t.path]; len(hosts) > 0 {
 				question = fmt.Sprintf("delete the config %s, which %s use?", t.path, someHosts(hosts))
 			}
-			if err := g.mustConfirm(ctx, question); err != nil {
+			if err := g.confirm(ctx, question); err != nil {
 				return err
 			}
 			d, err := fleet.Delete(ctx, s, t.path, userName(), reason)
@@ -370,7 +370,7 @@ func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agen
 		Path: t.path, Layout: tree.Layout, Keys: valuesOf(tree), Check: new(int64), Logger: g.logger(),
 		Message: fmt.Sprintf("restored from %s, which used %s", host, generation(tree.Layout, tree.Generation)),
 	}
-	if err := g.mustConfirm(ctx, fmt.Sprintf("publish %s of %s, as of %s?", term.Count(len(cfg.Keys), "key"), t.path, at.Format(time.RFC3339))); err != nil {
+	if err := g.confirm(ctx, fmt.Sprintf("publish %s of %s, as of %s?", term.Count(len(cfg.Keys), "key"), t.path, at.Format(time.RFC3339))); err != nil {
 		return err
 	}
 	r, err := fleet.Publish(ctx, s, cfg)
@@ -471,7 +471,7 @@ func newConfigGCCommand(g *globals) *cobra.Command {
 			}
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
 				question := fmt.Sprintf("delete all versions of %s but the latest %d and those in use?", t.path, keep)
-				if err := g.mustConfirm(ctx, question); err != nil {
+				if err := g.confirm(ctx, question); err != nil {
 					return err
 				}
 				done, err := fleet.GC(ctx, s, t.path, keep, g.logger())

@@ -254,12 +254,8 @@ func editConfig(ctx context.Context, g *globals, s *session.Session, t target, c
 	if err = g.PrintDiff(change.Unified("in use", "edited")); err != nil {
 		return err
 	}
-	ok, err := g.confirm(ctx, "publish this?")
-	switch {
-	case err == nil && ok:
+	if err = g.confirm(ctx, "publish this?"); err == nil {
 		err = sendPipeline(ctx, g, s, t, cfg, pipe)
-	case err == nil:
-		err = failf(exitFailed, "not confirmed, nothing was published")
 	}
 	return keepEdit(&g.Console, err, change.Key, change.New)
 }

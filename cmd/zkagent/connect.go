@@ -286,21 +286,14 @@ func unitEnv(name string) (string, bool) {
 	return unitCredentials, true
 }
 
-// confirm asks a yes-or-no question. Without a terminal and without --yes it
-// returns an error.
-func (g *globals) confirm(ctx context.Context, question string) (bool, error) {
+// confirm asks a yes-or-no question. Any answer but yes is an error, and so is a question
+// without a terminal and without --yes.
+func (g *globals) confirm(ctx context.Context, question string) error {
 	if err := g.mayAsk(question); err != nil || g.yes {
-		return g.yes, err
+		return err
 	}
 	answer, err := g.ask(ctx, question+" [y/N] ")
-	answer = strings.ToLower(answer)
-	return answer == "y" || answer == "yes", err
-}
-
-// mustConfirm is confirm with an error for any answer but yes.
-func (g *globals) mustConfirm(ctx context.Context, question string) error {
-	ok, err := g.confirm(ctx, question)
-	if err == nil && !ok {
+	if answer = strings.ToLower(answer); err == nil && answer != "y" && answer != "yes" {
 		err = failf(exitFailed, "not confirmed, nothing was changed")
 	}
 	return err

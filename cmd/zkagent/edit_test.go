@@ -130,9 +130,9 @@ func TestEdit_TerminalNo(t *testing.T) {
 		code int
 		want string
 	}{
-		"no":          {"n\n", 1, "error: not confirmed, nothing was published\n"},
-		"enter":       {"\n", 1, "error: not confirmed, nothing was published\n"},
-		"end":         {"\x04", 1, "error: not confirmed, nothing was published\n"},
+		"no":          {"n\n", 1, "error: not confirmed, nothing was changed\n"},
+		"enter":       {"\n", 1, "error: not confirmed, nothing was changed\n"},
+		"end":         {"\x04", 1, "error: not confirmed, nothing was changed\n"},
 		"interrupted": {"\x03", 130, "your edit is kept in "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,6 +186,21 @@ func TestEdit_TerminalMeanwhile(t *testing.T) {
 	shows(t, out, "version 1 was expected, 2 is in use\n", "hint: another publisher was faster", "your edit is kept in ")
 	d.inUse(2, "20s")
 	d.kept("30s")
+}
+
+// Every command that asks has failed without a yes: a script does not go on.
+func TestConfirm_No(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, to30s)
+	for _, args := range [][]string{
+		{"zk", "create", "/other"}, {"zk", "acl", "set", "/config", "world:anyone:r"}, {"queue", "purge", "mails"}, {"config", "delete", "/config/web"},
+	} {
+		x := onTerminal(t, 80, d.env, args...)
+		x.await("[y/N] ")
+		x.send("n\n")
+		shows(t, plain(x.end(1)), "error: not confirmed, nothing was changed\n")
+	}
+	d.inUse(1, "10s")
 }
 
 // An emergency is confirmed by the config's name, and by nothing shorter.

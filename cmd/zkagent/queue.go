@@ -77,7 +77,7 @@ func newQueueCommand(g *globals) *cobra.Command {
 		return printBody(&g.Console, body)
 	}))
 	purge := sub("purge NAME", "Remove all items and print their number", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		if ok, err := g.confirm(c.Context(), "remove all items of queue "+args[0]+"?"); err != nil || !ok {
+		if err := g.confirm(c.Context(), "remove all items of queue "+args[0]+"?"); err != nil {
 			return err
 		}
 		return o.count(g, aQueue.Purge)(c, args)

@@ -216,7 +216,7 @@ func setACL(ctx, whole context.Context, g *globals, s *session.Session, path str
 	if n := len(list) - 1; n > 0 {
 		question += " and of " + term.Count(n, "znode") + " below it that everybody may change"
 	}
-	if ok, err := g.confirm(whole, question); err != nil || !ok {
+	if err := g.confirm(whole, question); err != nil {
 		return err
 	}
 	// Deepest first: if we stop half-way, we still have the right to continue.
@@ -400,7 +400,7 @@ func zkWriting(g *globals) []*cobra.Command {
 					if err := unmanaged(ctx, s, args[0], force); err != nil {
 						return err
 					}
-					if ok, err := g.confirm(c.Context(), c.Name()+" "+args[0]); err != nil || !ok {
+					if err := g.confirm(c.Context(), c.Name()+" "+args[0]); err != nil {
 						return err
 					}
 					return hintNearby(ctx, s, args[0], run(ctx, s, args))
