@@ -17,6 +17,9 @@ import (
 // writes in several steps.
 const quiet = 100 * time.Millisecond
 
+// longest is how long a change waits for quiet.
+const longest = 2 * time.Second
+
 // lookEvery is how often the watch looks whether a path leads to another directory: one
 // that was renamed, or a link that was switched. No event tells.
 const lookEvery = 2 * time.Second
@@ -51,13 +54,20 @@ func (w Watch) Run(ctx context.Context) {
 	if w.AtOnce {
 		timer.Reset(0)
 	}
+	var first time.Time // of the changes that wait
+	soon := func() {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		timer.Reset(min(quiet, time.Until(first.Add(longest))))
+	}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	seen := map[string]os.FileInfo{}
 	for {
 		files, dirs := absolute(w.Files())
 		if w.follow(n, seen, dirs) {
-			timer.Reset(quiet)
+			soon()
 		}
 		select {
 		case <-ctx.Done():
@@ -68,12 +78,13 @@ func (w Watch) Run(ctx context.Context) {
 				return
 			}
 			if e.Op != fsnotify.Chmod && w.concerns(e.Name, files) {
-				timer.Reset(quiet)
+				soon()
 			}
 		case err := <-n.Errors:
 			w.Lost(err) // what changed is not known
-			timer.Reset(quiet)
+			soon()
 		case <-timer.C:
+			first = time.Time{}
 			w.Changed()
 		}
 	}

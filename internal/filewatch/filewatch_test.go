@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // The watch reports a rename over a file, a new settings file beside it, and a file that
@@ -54,6 +55,36 @@ func TestWatch(t *testing.T) {
 	if len(changed) > 0 {
 		t.Error("a change too many")
 	}
+}
+
+// A file that is written again and again, faster than files are quiet, is reported all the
+// same: others may write in its directory.
+func TestWatch_NeverQuiet(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	changed := make(chan struct{}, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		Watch{
+			Files: func() []string { return []string{filepath.Join(dir, "a.hcl")} }, Changed: func() { changed <- struct{}{} },
+			Problem: func(string, error) {}, Lost: func(error) {},
+		}.Run(ctx)
+	}()
+	tick := time.NewTicker(quiet / 10)
+	defer tick.Stop()
+	for end := time.Now().Add(10 * longest); len(changed) < 2; <-tick.C {
+		if err := os.WriteFile(filepath.Join(dir, "b.hcl"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(end) {
+			t.Error("no change is reported")
+			break
+		}
+	}
+	cancel()
+	<-done
 }
 
 // The watch follows a path to another directory: one that was put in its place, at once or
