@@ -172,8 +172,19 @@ func sendPipeline(ctx context.Context, g *globals, s *session.Session, t target,
 		proposed, err := fleet.PublishByRollout(ctx, s, cfg, how)
 		return afterProposal(ctx, g, s, t, &p.roll, proposed, err)
 	}
-	if cfg.Emergency {
-		if err := confirmName(ctx, g, s, t); err != nil {
+	if cfg.Emergency && !g.yes {
+		if err := g.mayAsk("publish on all hosts at once"); err != nil {
+			return err
+		}
+		what := "all hosts change at once"
+		if open, _ := fleet.Opened(ctx, s, t.path); open != nil {
+			what += ", and rollout " + open.Name + " ends"
+		}
+		answer, err := g.ask(ctx, fmt.Sprintf("%s. Type %q to continue: ", what, t.name))
+		if err == nil && answer != t.name {
+			err = failf(exitFailed, "not confirmed, nothing was published")
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -204,21 +215,6 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 		return fail(exitFailed, err, "\"zkagent rollout abort "+t.name+"\" ends it")
 	case errors.Is(err, fleet.ErrNobody):
 		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the subscribers, \"zkagent maint off\" on a host lets it vote", "publish it with --rollout=false")
-	}
-	return err
-}
-
-func confirmName(ctx context.Context, g *globals, s *session.Session, t target) error {
-	if err := g.mayAsk("publish on all hosts at once"); err != nil || g.yes {
-		return err
-	}
-	what := "all hosts change at once"
-	if open, _ := fleet.Opened(ctx, s, t.path); open != nil {
-		what += ", and rollout " + open.Name + " ends"
-	}
-	answer, err := g.ask(ctx, fmt.Sprintf("%s. Type %q to continue: ", what, t.name))
-	if err == nil && answer != t.name {
-		err = failf(exitFailed, "not confirmed, nothing was published")
 	}
 	return err
 }

@@ -5,19 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/dev"
+	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/template"
 )
 
 // Exit codes.
@@ -202,3 +211,273 @@ var exitCodes = []exitCode{
 	{exitPermission, "permission", "not permitted: ACL, socket mode, file mode", "An ACL of ZooKeeper, the mode of the agent's socket or of a file does not allow it."},
 	{exitConfig, "invalid_settings", "the settings are invalid", "Every command that reads settings. The unit has `RestartPreventExitStatus=78`, so that systemd does not restart an agent that cannot start."},
 }
+
+// explainUsage adds to every usage error how to use the command, and which command
+// or flag the user may have meant.
+func explainUsage(root *cobra.Command) {
+	root.DisableSuggestions = true // ours are for every level
+	root.SetFlagErrorFunc(usageError)
+	root.SetUsageTemplate(usageTemplate)
+	explainArgs(root)
+	shortenHelp(root, root.UsageFunc())
+}
+
+// rolloutHelp stands in a help for the flags of rollouts.
+const rolloutHelp = "\"zkagent config publish --help\" explains the flags of rollouts: --canary, --parallel, --bake and others."
+
+// shortenHelp leaves the flags of rollouts to the help of "config publish".
+func shortenHelp(c *cobra.Command, usage func(*cobra.Command) error) {
+	for _, child := range c.Commands() {
+		shortenHelp(child, usage)
+	}
+	if !repeatsRolloutFlags(c) {
+		return
+	}
+	c.SetUsageFunc(func(c *cobra.Command) error {
+		hideRolloutFlags(c, true)
+		defer hideRolloutFlags(c, false)
+		err := usage(c)
+		c.PrintErrln(rolloutHelp)
+		return err
+	})
+}
+
+func repeatsRolloutFlags(c *cobra.Command) bool {
+	return c.Flags().Lookup("canary") != nil && c.Name() != "publish"
+}
+
+func hideRolloutFlags(c *cobra.Command, hide bool) {
+	var set pflag.FlagSet
+	(&strategyFlags{}).add(&set)
+	set.VisitAll(func(f *pflag.Flag) { c.Flags().Lookup(f.Name).Hidden = hide })
+}
+
+func explainArgs(c *cobra.Command) {
+	for _, child := range c.Commands() {
+		explainArgs(child)
+	}
+	check := c.Args
+	if check == nil {
+		return
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		if err == nil {
+			return nil
+		}
+		unknown := len(args) > 0 && strings.HasPrefix(err.Error(), "unknown command")
+		switch {
+		case unknown && c.HasSubCommands():
+			err = fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], meant(c, args[0]))
+		case unknown:
+			err = fmt.Errorf("%s takes no arguments, but got %q", c.CommandPath(), args[0])
+		}
+		return usageError(c, err)
+	}
+}
+
+// meant names the command that the user may have meant: it was chosen for the word, it
+// has that name one level below, or a similar one.
+func meant(c *cobra.Command, word string) string {
+	var below []string
+	for _, sub := range c.Commands() {
+		if slices.Contains(sub.SuggestFor, word) {
+			return fmt.Sprintf("; did you mean %q?", sub.CommandPath())
+		}
+		for _, leaf := range sub.Commands() {
+			if !leaf.Hidden && (leaf.Name() == word || leaf.HasAlias(word)) {
+				below = append(below, strconv.Quote(leaf.CommandPath()))
+			}
+		}
+	}
+	if len(below) > 0 {
+		return "; did you mean " + strings.Join(below, " or ") + "?"
+	}
+	names := listOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
+	if name := template.Nearest(word, names); name != "" {
+		return fmt.Sprintf("; did you mean %q?", name)
+	}
+	return ""
+}
+
+// listLimit is how many names an error lists.
+const listLimit = 10
+
+// listed are the names that exist, for an error about one that does not: those that
+// the user may have meant come first.
+func listed(name string, names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	names = slices.Sorted(slices.Values(names))
+	if i := slices.Index(names, template.Nearest(name, names)); i > 0 {
+		best := names[i]
+		copy(names[1:], names[:i])
+		names[0] = best
+	}
+	if len(names) > listLimit {
+		return fmt.Sprintf("%s, and %d more", strings.Join(names[:listLimit], ", "), len(names)-listLimit)
+	}
+	return strings.Join(names, ", ")
+}
+
+// usageError is wrong usage of c.
+func usageError(c *cobra.Command, err error) error {
+	if e, ok := errors.AsType[*cliError](err); ok {
+		return e
+	}
+	return fail(exitUsage, ourWords(c, err), usageHint(c))
+}
+
+// usageHint is the next step after wrong usage of c.
+func usageHint(c *cobra.Command) string {
+	hint := fmt.Sprintf("see \"%s --help\"", c.CommandPath())
+	if c.Runnable() && !c.HasSubCommands() {
+		hint = strings.TrimSuffix(c.UseLine(), " [flags]") + "; " + hint
+	}
+	return hint
+}
+
+// wrongCount is cobra's error for a wrong number of arguments.
+var wrongCount = regexp.MustCompile(`^(accepts|requires) (at most |at least |between )?(\d+(?: and \d+)?) arg\(s\), (?:only )?received (\d+)$`)
+
+// ourWords says with the name of the command or flag what cobra says without.
+func ourWords(c *cobra.Command, err error) error {
+	if m := wrongCount.FindStringSubmatch(err.Error()); m != nil {
+		noun := "arguments"
+		if m[3] == "1" {
+			noun = "argument"
+		}
+		verb := map[string]string{"accepts": "takes", "requires": "needs"}[m[1]]
+		return fmt.Errorf("%s %s %s%s %s, but got %s", c.CommandPath(), verb, m[2], m[3], noun, m[4])
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return fmt.Errorf("--%s: %s", e.GetFlag().Name, takes(e.GetValue(), e.Unwrap().Error()))
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("%s needs a value", dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()))
+	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		meant := template.Nearest(e.GetSpecifiedName(), names)
+		if meant != "" {
+			meant = fmt.Sprintf("; did you mean %q?", "--"+meant)
+		}
+		return fmt.Errorf("%s has no flag %s%s", c.CommandPath(), dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()), meant)
+	}
+	return err
+}
+
+// dashed is a flag as the user wrote it: on its own, or as one letter of several.
+func dashed(name, letters string) string {
+	if letters != "" {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// takes says why a flag does not take a value, in place of errors of packages strconv
+// and time.
+func takes(value, cause string) string {
+	switch {
+	case strings.HasPrefix(cause, "time: "):
+		return fmt.Sprintf("%q is not a duration, such as 500ms, 10s or 5m", value)
+	case strings.HasPrefix(cause, "strconv.ParseBool"):
+		return fmt.Sprintf("%q is neither true nor false", value)
+	case strings.HasSuffix(cause, "value out of range"):
+		return fmt.Sprintf("%q is too large", value)
+	case strings.HasPrefix(cause, "strconv."):
+		return fmt.Sprintf("%q is not a whole number", value)
+	}
+	return cause
+}
+
+// newOptionsCommand shows the common flags, so that no other help has to.
+func newOptionsCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: "options", Short: "List the flags that every command takes",
+		Example: `  zkagent options`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			g.Printf("Flags of every command:\n%s", c.Root().PersistentFlags().FlagUsages())
+			return nil
+		},
+	}
+}
+
+// usageTemplate is cobra's, without the flags that every command takes.
+const usageTemplate = `Usage:{{if and .Runnable (not (index .Annotations "parent"))}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{$cmds := .Commands}}{{if eq (len .Groups) 0}}
+
+Commands:{{range $cmds}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{else}}{{range $group := .Groups}}
+
+{{.Title}}{{if eq .ID "first"}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{else}}
+ {{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}} {{.Name}}{{end}}{{end}}{{end}}{{end}}{{end}}{{end}}{{if .LocalNonPersistentFlags.HasAvailableFlags}}
+
+Flags:
+{{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+
+"zkagent options" lists the flags that every command takes.{{if .HasAvailableSubCommands}}
+"{{.CommandPath}} [command] --help" explains a command.{{end}}
+`
+
+func newManCommand(g *globals) *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use: "man", Short: "Write the man pages", Args: cobra.NoArgs,
+		Long: "Write a man page for each command and zkagent.hcl(5), the page of the\nsettings, into a directory; or the page of zkagent itself to standard output.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			root, header := c.Root(), &doc.GenManHeader{Section: "1", Source: "zkagent", Manual: "zkagent"}
+			root.DisableAutoGenTag = true
+			root.Long += "\n\n# EXIT STATUS\n\n"
+			for _, e := range exitCodes {
+				root.Long += fmt.Sprintf("**%d**\n: %s\n\n", e.code, e.text)
+			}
+			root.Long += "**126, 127, 128+n**\n: lock, elect and other commands that run a command: as in a shell; otherwise the command's code\n"
+			if dir == "" {
+				return doc.GenMan(root, header, g.Out)
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // man pages are for everybody
+				return err
+			}
+			_, text, _ := strings.Cut(settings.Reference(), "-->\n")
+			text = argumentRow.ReplaceAllString(tableHead.ReplaceAllString(text, ""), "**$1** ($2; default: $3)\n: $4\n")
+			text = strings.ReplaceAll(strings.ReplaceAll(text, "; default: )", ")"), "\n## ", "\n# ")
+			page := md2man.Render([]byte(manHead + text + "\n# SEE ALSO\n\n**zkagent(1)**\n"))
+			if err := os.WriteFile(filepath.Join(dir, "zkagent.hcl.5"), page, 0o644); err != nil { //nolint:gosec // man pages are for everybody
+				return err
+			}
+			return doc.GenManTree(root, header, dir)
+		},
+	}
+	c.Flags().StringVar(&dir, "directory", "", "directory to write the pages to (default: print the page of zkagent)")
+	return c
+}
+
+// alreadySo adds hidden flags for scripts that ask for what the command always does.
+func alreadySo(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		c.Flags().Bool(name, true, "always so")
+		must(c.Flags().MarkHidden(name))
+	}
+}
+
+const manHead = "% \"ZKAGENT.HCL\" \"5\" \"\" \"zkagent\" \"zkagent\"\n\n# NAME\n\nzkagent.hcl - settings of zkagent\n\n# DESCRIPTION\n"
+
+// Rows of the tables in the reference of the settings: an argument, its type, default
+// and meaning. A terminal is too narrow for a table.
+var (
+	argumentRow = regexp.MustCompile(`(?m)^\| (.*?) \| (.*?) \| +(.*?) *\| (.*) \|$`)
+	tableHead   = regexp.MustCompile(`(?m)^\| (argument|block) .*\n\|-.*\n`)
+)

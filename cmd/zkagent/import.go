@@ -446,7 +446,13 @@ func (w *withProgram) consul(rw http.ResponseWriter, req *http.Request) {
 	var answer any
 	switch {
 	case isKey:
-		answer = w.consulKeys(key, q.Has("recurse"))
+		keys, list := w.keys(), []map[string]any{}
+		for _, at := range slices.Sorted(maps.Keys(keys)) {
+			if at = at[1:]; at == key || q.Has("recurse") && strings.HasPrefix(at, key) {
+				list = append(list, map[string]any{"Key": at, "Value": []byte(keys["/"+at]), "CreateIndex": 1, "ModifyIndex": 1})
+			}
+		}
+		answer = list
 	case isService:
 		answer = w.consulService(name, q["tag"])
 	case req.URL.Path == "/v1/catalog/services":
@@ -464,16 +470,6 @@ func (w *withProgram) consul(rw http.ResponseWriter, req *http.Request) {
 		return
 	}
 	_ = json.NewEncoder(rw).Encode(answer) // an answer that nobody reads is no fault
-}
-
-func (w *withProgram) consulKeys(key string, below bool) []map[string]any {
-	keys, list := w.keys(), []map[string]any{}
-	for _, at := range slices.Sorted(maps.Keys(keys)) {
-		if at = at[1:]; at == key || below && strings.HasPrefix(at, key) {
-			list = append(list, map[string]any{"Key": at, "Value": []byte(keys["/"+at]), "CreateIndex": 1, "ModifyIndex": 1})
-		}
-	}
-	return list
 }
 
 func (w *withProgram) consulService(name string, tags []string) []map[string]any {

@@ -155,7 +155,19 @@ func newHooksCommand(g *globals) *cobra.Command {
 	log := &cobra.Command{
 		Use: "log NAME", Short: "Show the last runs of a hook with their output", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return withHook(c.Context(), g, args[0], func(h show.HookStatus) error { return printRuns(&g.Console, h) })
+			return withHook(c.Context(), g, args[0], func(h show.HookStatus) error {
+				slices.Reverse(h.Runs) // the latest first
+				if g.IsJSON() {
+					return term.PrintList(&g.Console, "runs", h.Runs)
+				}
+				for _, r := range h.Runs {
+					g.Printf("%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, stateWord(&g.Console, r.State), term.Short(time.Duration(r.Took)), r.Code, term.Printable(r.Error))
+					for line := range strings.Lines(r.Output) {
+						g.Printf("  %s\n", term.Printable(strings.TrimSuffix(line, "\n")))
+					}
+				}
+				return nil
+			})
 		},
 	}
 	c := listing(g, "hooks", "List and run hooks, and read their output", listHooks, list, run, log)
@@ -196,22 +208,6 @@ func listHooks(ctx context.Context, console *term.Console, client *web.Client) e
 		}
 		return []string{h.Name, where, strings.Join(h.Triggers, " "), stateWord(console, state), ago, next}
 	})
-}
-
-// printRuns shows the last runs of a hook, the latest first.
-func printRuns(console *term.Console, h show.HookStatus) error {
-	runs := slices.Clone(h.Runs)
-	slices.Reverse(runs)
-	if console.IsJSON() {
-		return term.PrintList(console, "runs", runs)
-	}
-	for _, r := range runs {
-		console.Printf("%s  %s  %s  took %s  exit %d  %s\n", r.Began.UTC().Format(time.RFC3339), r.Event, stateWord(console, r.State), term.Short(time.Duration(r.Took)), r.Code, term.Printable(r.Error))
-		for line := range strings.Lines(r.Output) {
-			console.Printf("  %s\n", term.Printable(strings.TrimSuffix(line, "\n")))
-		}
-	}
-	return nil
 }
 
 // socket returns the socket path of this host's agent.

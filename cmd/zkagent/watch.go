@@ -102,7 +102,18 @@ func watchZnode(ctx context.Context, console *term.Console, s *session.Session, 
 		same := now.Exists == last.Exists && now.Mzxid == last.Mzxid && now.Version == last.Version && slices.Equal(now.Children, last.Children)
 		if seen == 0 || !same {
 			if seen > 0 || !o.changesOnly {
-				err = watchChanged(ctx, console, now, command, o)
+				switch {
+				case len(command) > 0:
+					err = runOnChange(ctx, console, command, now.Path, now.Mzxid, now)
+				case console.IsJSON():
+					err = console.Line(now)
+				case !now.Exists:
+					console.Say("%s does not exist", now.Path)
+				case o.children:
+					err = console.Data([]byte(strings.Join(append(now.Children, "\n"), "\n")))
+				default:
+					err = console.Data([]byte(strings.TrimSuffix(now.Data, "\n") + "\n"))
+				}
 			}
 			seen++
 			last = now
@@ -144,24 +155,6 @@ func readWatched(ctx context.Context, s *session.Session, path string, children 
 		}
 		w.Stop() // it was created in between
 	}
-}
-
-// watchChanged prints a state or runs the command for it.
-func watchChanged(ctx context.Context, console *term.Console, now watched, command []string, o watchOptions) error {
-	if len(command) > 0 {
-		return runOnChange(ctx, console, command, now.Path, now.Mzxid, now)
-	}
-	if console.IsJSON() {
-		return console.Line(now)
-	}
-	switch {
-	case !now.Exists:
-		console.Say("%s does not exist", now.Path)
-		return nil
-	case o.children:
-		return console.Data([]byte(strings.Join(append(now.Children, "\n"), "\n")))
-	}
-	return console.Data([]byte(strings.TrimSuffix(now.Data, "\n") + "\n"))
 }
 
 // watchedGroup is one state of a group, as watch prints it.
@@ -243,7 +236,7 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 		}
 		warned = u.Errors
 		if failed == nil && (u.First && !o.changesOnly || !u.First && len(u.Changes) > 0) {
-			failed = treeChanged(ctx, &g.Console, root, u.Last, treeChanges(u), command)
+			failed = printTreeChanges(ctx, &g.Console, root, u, command)
 		}
 		if done = failed != nil || o.once && !u.First && len(u.Changes) > 0; done {
 			cancel()
@@ -255,8 +248,8 @@ func watchTree(ctx context.Context, g *globals, s *session.Session, root string,
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// treeChanges returns the deleted znodes first.
-func treeChanges(u recipe.TreeUpdate) []treeChange {
+// printTreeChanges prints what has changed, the deleted znodes first, or runs the command.
+func printTreeChanges(ctx context.Context, console *term.Console, root string, u recipe.TreeUpdate, command []string) error {
 	var deleted, others []treeChange
 	for _, c := range u.Changes {
 		if c.New == nil {
@@ -272,12 +265,9 @@ func treeChanges(u recipe.TreeUpdate) []treeChange {
 		}
 		others = append(others, treeChange{Event: event, Path: c.Path, Data: string(c.New.Data), Mzxid: c.New.Mzxid})
 	}
-	return append(deleted, others...)
-}
-
-func treeChanged(ctx context.Context, console *term.Console, root string, zxid int64, changes []treeChange, command []string) error {
+	changes := slices.Concat(deleted, others)
 	if len(command) > 0 {
-		return runOnChange(ctx, console, command, root, zxid, changes...)
+		return runOnChange(ctx, console, command, root, u.Last, changes...)
 	}
 	for _, c := range changes {
 		if console.IsJSON() {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/event"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/view"
@@ -33,7 +34,20 @@ func (s *Server) adminMux() *http.ServeMux {
 	for path, fn := range s.Orders {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.order(w, r, path, fn) })
 	}
-	mux.HandleFunc("GET /blame", s.serveBlame)
+	// The files of `zkagent blame` may have texts that not everybody may read.
+	mux.HandleFunc("GET /blame", func(w http.ResponseWriter, r *http.Request) {
+		q, err := blame.ParseQuery(r.URL.Query())
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		files, err := s.Source.Blame(r.Context(), q)
+		if err != nil {
+			refuse(w, http.StatusUnprocessableEntity, err)
+			return
+		}
+		answer(w, files)
+	})
 	mux.HandleFunc("GET /debug/pprof/{name}", serveProfile)
 	return mux
 }
