@@ -374,10 +374,7 @@ func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agen
 		return err
 	}
 	r, err := fleet.Publish(ctx, s, cfg)
-	if err != nil {
-		return explain(err, t)
-	}
-	return printPublished(ctx, &g.Console, s, t, "restored, now", r, nil)
+	return explain(printPublished(ctx, &g.Console, s, t, "restored, now", r, err), t)
 }
 
 // savedTree returns a config as the agent of this host has saved it, and when.

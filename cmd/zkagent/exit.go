@@ -219,21 +219,11 @@ func explainUsage(root *cobra.Command) {
 	root.SetFlagErrorFunc(usageError)
 	root.SetUsageTemplate(usageTemplate)
 	explainArgs(root)
-	shortenHelp(root, root.UsageFunc())
-}
-
-// rolloutHelp stands in a help for the flags of rollouts.
-const rolloutHelp = "\"zkagent config publish --help\" explains the flags of rollouts: --canary, --parallel, --bake and others."
-
-// shortenHelp leaves the flags of rollouts to the help of "config publish".
-func shortenHelp(c *cobra.Command, usage func(*cobra.Command) error) {
-	for _, child := range c.Commands() {
-		shortenHelp(child, usage)
-	}
-	if !repeatsRolloutFlags(c) {
-		return
-	}
-	c.SetUsageFunc(func(c *cobra.Command) error {
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		if !repeatsRolloutFlags(c) {
+			return usage(c)
+		}
 		hideRolloutFlags(c, true)
 		defer hideRolloutFlags(c, false)
 		err := usage(c)
@@ -241,6 +231,9 @@ func shortenHelp(c *cobra.Command, usage func(*cobra.Command) error) {
 		return err
 	})
 }
+
+// rolloutHelp stands in a help for the flags of rollouts.
+const rolloutHelp = "\"zkagent config publish --help\" explains the flags of rollouts: --canary, --parallel, --bake and others."
 
 func repeatsRolloutFlags(c *cobra.Command) bool {
 	return c.Flags().Lookup("canary") != nil && c.Name() != "publish"

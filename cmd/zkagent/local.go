@@ -70,8 +70,7 @@ func setMaint(ctx context.Context, g *globals, on bool, o maintOptions) error {
 			return err
 		}
 		names := []string{o.service}
-		if o.service == "" {
-			names = []string{""} // the host itself
+		if o.service == "" { // the host itself, and all of its services
 			for _, v := range s.Services {
 				names = append(names, v.Name)
 			}

@@ -83,7 +83,11 @@ func interrupt(cancel context.CancelCauseFunc) func() {
 // does not tell: the kernel sends it for a write to any connection that a client has reset.
 func (g *globals) endWithReader(end func()) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // else it kills the program
-	g.Out, g.Err = untilRead(g.Out, end), untilRead(g.Err, end)
+	for _, w := range []*io.Writer{&g.Out, &g.Err} {
+		if !term.IsTerminal(*w) { // its end is SIGHUP
+			*w = readStream{*w, end}
+		}
+	}
 }
 
 // readStream is a stream that calls end when its reader is gone.
@@ -91,14 +95,6 @@ type readStream struct {
 	io.Writer
 
 	end func()
-}
-
-// untilRead leaves a terminal as it is: its end is SIGHUP.
-func untilRead(w io.Writer, end func()) io.Writer {
-	if term.IsTerminal(w) {
-		return w
-	}
-	return readStream{w, end}
 }
 
 func (s readStream) Write(p []byte) (int, error) {

@@ -181,10 +181,20 @@ var pageFuncs = template.FuncMap{
 		}
 		return t.UTC().Format("2006-01-02 15:04 UTC")
 	},
-	"stamp":      func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"class":      func(state any) string { return show.SeverityOf(fmt.Sprint(state)).Class() },
-	"word":       func(state any) string { return cmp.Or(fmt.Sprint(state), "unknown") },
-	"diffline":   diffClass,
+	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"class": func(state any) string { return show.SeverityOf(fmt.Sprint(state)).Class() },
+	"word":  func(state any) string { return cmp.Or(fmt.Sprint(state), "unknown") },
+	"diffline": func(line string) string {
+		switch {
+		case strings.HasPrefix(line, "+"):
+			return "add"
+		case strings.HasPrefix(line, "-"):
+			return "del"
+		case strings.HasPrefix(line, "@@"):
+			return "hunk"
+		}
+		return "same"
+	},
 	"plural":     term.Count,
 	"shown":      shown,
 	"short":      func(took view.Seconds) string { return term.Short(time.Duration(took)) },
@@ -266,19 +276,6 @@ func (s *Server) templatesPage(r *http.Request, st *show.Status) any {
 		bad = append(bad, v)
 	}
 	return append(bad, good...)
-}
-
-// diffClass is the colour of a line of a diff.
-func diffClass(line string) string {
-	switch {
-	case strings.HasPrefix(line, "+"):
-		return "add"
-	case strings.HasPrefix(line, "-"):
-		return "del"
-	case strings.HasPrefix(line, "@@"):
-		return "hunk"
-	}
-	return "same"
 }
 
 const maxBlamePage = 2000

@@ -335,29 +335,6 @@ func (a *groupAnswer) answer(w http.ResponseWriter) {
 	_, _ = w.Write(a.data) //nolint:gosec // JSON
 }
 
-// answerOf returns the answer for a group and the status of the wanted members.
-func answerOf(g *view.Group, name, status string) (*groupAnswer, error) {
-	members, ok := view.WithStatus(g.Members, status)
-	if !ok {
-		return nil, fmt.Errorf("status=%q is not one of %s", status, strings.Join(view.StatusWords, ", "))
-	}
-	a := &groupAnswer{groupDocument: groupDocument{
-		APIVersion: "v1", Group: name, Status: cmp.Or(status, view.StatusUp), Held: !g.Holding.IsZero(), Members: append([]view.Member{}, members...),
-	}}
-	data, err := encode(a.groupDocument)
-	if err != nil {
-		return nil, err
-	}
-	sum := fnv.New64a()
-	_, _ = sum.Write(data)
-	a.Index = strconv.FormatUint(sum.Sum64(), 16)
-	if data, err = encode(a.groupDocument); err != nil {
-		return nil, err
-	}
-	a.data = slices.Concat(data, []byte{'\n'})
-	return a, nil
-}
-
 // targetGroup is one entry of Prometheus' HTTP service discovery.
 type targetGroup struct {
 	Targets []string          `json:"targets"`
@@ -453,7 +430,25 @@ func (s *Server) groupNow(name, status string) (*groupAnswer, <-chan struct{}, i
 		return nil, nil, http.StatusServiceUnavailable, fmt.Errorf("group %q has not reported yet", name)
 	}
 	// A thousand readers who wait for one group cost one encoding.
-	a, err := s.answers.get([2]string{name, status}, g, func() (*groupAnswer, error) { return answerOf(g, name, status) })
+	a, err := s.answers.get([2]string{name, status}, g, func() (*groupAnswer, error) {
+		members, ok := view.WithStatus(g.Members, status)
+		if !ok {
+			return nil, fmt.Errorf("status=%q is not one of %s", status, strings.Join(view.StatusWords, ", "))
+		}
+		a := &groupAnswer{groupDocument: groupDocument{
+			APIVersion: "v1", Group: name, Status: cmp.Or(status, view.StatusUp), Held: !g.Holding.IsZero(), Members: append([]view.Member{}, members...),
+		}}
+		data, err := encode(a.groupDocument)
+		if err != nil {
+			return nil, err
+		}
+		sum := fnv.New64a()
+		_, _ = sum.Write(data)
+		a.Index = strconv.FormatUint(sum.Sum64(), 16)
+		data, err = encode(a.groupDocument)
+		a.data = append(data, '\n')
+		return a, err
+	})
 	return a, next, http.StatusBadRequest, err
 }
 
