@@ -83,10 +83,8 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 	return target{name: name, path: strings.TrimSuffix(name, "/")}, fail(exitUsage, session.ValidatePath(name))
 }
 
-type configFunc func(ctx context.Context, s *session.Session, t target, args []string) error
-
 // onConfig makes a command whose first argument is a config run fn with it.
-func onConfig(g *globals, fn configFunc) func(*cobra.Command, []string) error {
+func onConfig(g *globals, fn func(context.Context, *session.Session, target, []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error { return fn(ctx, s, t, args) })
 	}

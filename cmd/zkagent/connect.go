@@ -153,7 +153,7 @@ func (g *globals) reach(ctx context.Context, c session.Config, limit time.Durati
 		// Every request below a missing chroot would report a missing znode.
 		_, exists, err := s.Exists(ctx, "/")
 		if err != nil || exists {
-			return s, nil //nolint:nilerr // the command itself meets the error
+			return s, nil // the command itself meets the error
 		}
 		return s, fail(exitConfig, fmt.Errorf("the chroot %s does not exist", c.Chroot), "create it: zkagent zk create "+c.Chroot+" --zk "+strings.Join(c.Servers, ",")+" --chroot /")
 	case errors.Is(err, session.ErrAuthFailed), errors.Is(err, session.ErrTLS), isSignal(context.Cause(ctx)):

@@ -314,12 +314,40 @@ func listed(name string, names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// usageError is wrong usage of c.
+// usageError is wrong usage of c, with the name of the command or flag where cobra says it
+// without.
 func usageError(c *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*cliError](err); ok {
 		return e
 	}
-	return fail(exitUsage, ourWords(c, err), usageHint(c))
+	if m := wrongCount.FindStringSubmatch(err.Error()); m != nil {
+		noun := "arguments"
+		if m[3] == "1" {
+			noun = "argument"
+		}
+		verb := map[string]string{"accepts": "takes", "requires": "needs"}[m[1]]
+		err = fmt.Errorf("%s %s %s%s %s, but got %s", c.CommandPath(), verb, m[2], m[3], noun, m[4])
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		err = fmt.Errorf("--%s: %s", e.GetFlag().Name, takes(e.GetValue(), e.Unwrap().Error()))
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		err = fmt.Errorf("%s needs a value", dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()))
+	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		meant := template.Nearest(e.GetSpecifiedName(), names)
+		if meant != "" {
+			meant = fmt.Sprintf("; did you mean %q?", "--"+meant)
+		}
+		err = fmt.Errorf("%s has no flag %s%s", c.CommandPath(), dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()), meant)
+	}
+	return fail(exitUsage, err, usageHint(c))
 }
 
 // usageHint is the next step after wrong usage of c.
@@ -333,38 +361,6 @@ func usageHint(c *cobra.Command) string {
 
 // wrongCount is cobra's error for a wrong number of arguments.
 var wrongCount = regexp.MustCompile(`^(accepts|requires) (at most |at least |between )?(\d+(?: and \d+)?) arg\(s\), (?:only )?received (\d+)$`)
-
-// ourWords says with the name of the command or flag what cobra says without.
-func ourWords(c *cobra.Command, err error) error {
-	if m := wrongCount.FindStringSubmatch(err.Error()); m != nil {
-		noun := "arguments"
-		if m[3] == "1" {
-			noun = "argument"
-		}
-		verb := map[string]string{"accepts": "takes", "requires": "needs"}[m[1]]
-		return fmt.Errorf("%s %s %s%s %s, but got %s", c.CommandPath(), verb, m[2], m[3], noun, m[4])
-	}
-	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return fmt.Errorf("--%s: %s", e.GetFlag().Name, takes(e.GetValue(), e.Unwrap().Error()))
-	}
-	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return fmt.Errorf("%s needs a value", dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()))
-	}
-	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		var names []string
-		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				names = append(names, f.Name)
-			}
-		})
-		meant := template.Nearest(e.GetSpecifiedName(), names)
-		if meant != "" {
-			meant = fmt.Sprintf("; did you mean %q?", "--"+meant)
-		}
-		return fmt.Errorf("%s has no flag %s%s", c.CommandPath(), dashed(e.GetSpecifiedName(), e.GetSpecifiedShortnames()), meant)
-	}
-	return err
-}
 
 // dashed is a flag as the user wrote it: on its own, or as one letter of several.
 func dashed(name, letters string) string {

@@ -42,8 +42,8 @@ maintenance, stopped, ok.`,
 					return usagef("--services and --watch exclude each other")
 				}
 				if watch {
-					return repeated(c.Context(), func() error {
-						return redrawScreen(&g.Console, func() error { return showFleet(c.Context(), &g.Console, s, conf, args) })
+					return redrawn(c.Context(), &g.Console, func() (func() error, error) {
+						return func() error { return showFleet(c.Context(), &g.Console, s, conf, args) }, nil
 					})
 				}
 				if services {

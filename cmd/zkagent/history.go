@@ -431,7 +431,17 @@ func runBlame(ctx context.Context, g *globals, name string, o blameOptions) erro
 		if f.Missing != nil {
 			printMissing(&g.Console, f)
 		} else {
-			printBlamed(&g.Console, f)
+			g.Printf("%s, made by %s\n", term.Printable(f.Path), term.Printable(f.Template))
+			for i := range f.Lines {
+				l := &f.Lines[i]
+				g.Printf("%4d :%-4d %s\n", l.Number, l.TemplateLine, term.Printable(l.Text))
+				for _, n := range l.Values {
+					g.Printf("           = %s\n", term.Printable(f.Values[n].Words()))
+				}
+				for _, r := range l.Because {
+					g.Printf("           ? %s\n", term.Printable(f.Reason(r)))
+				}
+			}
 		}
 		for _, note := range f.Notes {
 			g.Say("%s: %s", f.Path, note)
@@ -508,21 +518,6 @@ func blameFiles(ctx context.Context, g *globals, q blame.Query, o blameOptions) 
 // withErrors returns the wanted bundles and those that cannot be parsed.
 func withErrors(all, wanted []*apply.Bundle) []*apply.Bundle {
 	return slices.DeleteFunc(slices.Clone(all), func(b *apply.Bundle) bool { return b.Err == nil && !slices.Contains(wanted, b) })
-}
-
-// printBlamed prints each line, and below it the values and the reasons.
-func printBlamed(console *term.Console, f *blame.File) {
-	console.Printf("%s, made by %s\n", term.Printable(f.Path), term.Printable(f.Template))
-	for i := range f.Lines {
-		l := &f.Lines[i]
-		console.Printf("%4d :%-4d %s\n", l.Number, l.TemplateLine, term.Printable(l.Text))
-		for _, n := range l.Values {
-			console.Printf("           = %s\n", term.Printable(f.Values[n].Words()))
-		}
-		for _, r := range l.Because {
-			console.Printf("           ? %s\n", term.Printable(f.Reason(r)))
-		}
-	}
 }
 
 func printMissing(console *term.Console, f *blame.File) {

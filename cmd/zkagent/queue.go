@@ -380,24 +380,6 @@ func reservations() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700) //nolint:gosec // the user names the directory of his own files
 }
 
-// newReservation makes the directory of a reservation, whose name is its id.
-func newReservation() (string, error) {
-	root, err := reservations()
-	if err != nil {
-		return "", err
-	}
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleReservation {
-			_ = os.RemoveAll(filepath.Join(root, e.Name())) // the next one tries again
-		}
-	}
-	return os.MkdirTemp(root, "r-") // 0700
-}
-
 // handedSession is a session that is handed from one process to the next.
 type handedSession struct {
 	m   *session.Manager
@@ -425,7 +407,20 @@ func keptSession(ctx context.Context, g *globals, dir string) (*handedSession, e
 
 // queueKeep reserves an item for a process that comes later.
 func queueKeep(ctx context.Context, g *globals, path string, o queueOptions) (err error) {
-	dir, err := newReservation()
+	root, err := reservations()
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleReservation {
+			_ = os.RemoveAll(filepath.Join(root, e.Name())) // the next one tries again
+		}
+	}
+	dir, err := os.MkdirTemp(root, "r-") // 0700; its name is the id of the reservation
 	if err != nil {
 		return err
 	}

@@ -172,11 +172,30 @@ type journalHandler struct {
 // Enabled implements slog.Handler.
 func (h journalHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
 
-// Handle implements slog.Handler.
+// Handle implements slog.Handler. The line is "message key=value", without time and level,
+// which the journal adds. The attributes are fields, a group as a prefix; the first of a
+// name counts.
 func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": r.Message}
-	line, err := h.line(ctx, r, fields)
-	if err != nil || h.send != nil && h.send(strings.TrimSuffix(line, "\n"), priority(r.Level), fields) == nil {
+	line := bytes.NewBufferString(r.Message)
+	if r.NumAttrs() > 0 || len(h.wraps) > 0 {
+		line.WriteByte(' ')
+	}
+	var text slog.Handler = slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
+			return slog.Attr{}
+		}
+		key := fieldName(strings.Join(append(slices.Clone(groups), a.Key), "_"))
+		if _, taken := fields[key]; key != "" && !taken {
+			fields[key] = a.Value.String()
+		}
+		return a
+	}})
+	for _, wrap := range h.wraps {
+		text = wrap(text)
+	}
+	err := text.Handle(ctx, r)
+	if err != nil || h.send != nil && h.send(strings.TrimSuffix(line.String(), "\n"), priority(r.Level), fields) == nil {
 		return err
 	}
 	_, err = fmt.Fprintf(h.out, "<%d>%s", priority(r.Level), line) // one write a line: lines do not mix
@@ -196,30 +215,6 @@ func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h journalHandler) WithGroup(name string) slog.Handler {
 	return h.with(func(t slog.Handler) slog.Handler { return t.WithGroup(name) })
-}
-
-// line is "message key=value". It omits time and level, which the journal adds. The
-// attributes are added to fields, a group as a prefix; the first of a name counts.
-func (h journalHandler) line(ctx context.Context, r slog.Record, fields map[string]string) (string, error) {
-	b := bytes.NewBufferString(r.Message)
-	if r.NumAttrs() > 0 || len(h.wraps) > 0 {
-		b.WriteByte(' ')
-	}
-	var text slog.Handler = slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
-			return slog.Attr{}
-		}
-		key := fieldName(strings.Join(append(slices.Clone(groups), a.Key), "_"))
-		if _, taken := fields[key]; key != "" && !taken {
-			fields[key] = a.Value.String()
-		}
-		return a
-	}})
-	for _, wrap := range h.wraps {
-		text = wrap(text)
-	}
-	err := text.Handle(ctx, r)
-	return b.String(), err
 }
 
 // priority is the level as syslog numbers it.

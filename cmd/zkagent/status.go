@@ -53,42 +53,37 @@ monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when no agent answers.`,
 // may stop and come back.
 func watchStatus(ctx context.Context, g *globals) error {
 	first := true
-	return repeated(ctx, func() error {
+	return redrawn(ctx, &g.Console, func() (func() error, error) {
 		s, err := g.status(ctx)
-		switch {
-		case err == nil:
-			err = redrawScreen(&g.Console, func() error { return printStatus(&g.Console, s) })
-		case errors.Is(err, web.ErrNoAgent) && !first:
-			err = redrawScreen(&g.Console, func() error {
+		if errors.Is(err, web.ErrNoAgent) && !first {
+			return func() error {
 				g.Say("%v; waiting for it", err)
 				return nil
-			})
+			}, nil
 		}
 		first = false
-		return err
+		return func() error { return printStatus(&g.Console, s) }, err
 	})
 }
 
-// repeated draws now and every two seconds, until draw fails or ctx ends.
-func repeated(ctx context.Context, draw func() error) error {
+// redrawn reads now and every two seconds, and prints that on a cleared terminal, until one
+// of both fails or ctx ends.
+func redrawn(ctx context.Context, console *term.Console, read func() (func() error, error)) error {
 	for {
-		if err := draw(); err != nil {
+		draw, err := read()
+		if err == nil && term.IsTerminal(console.Out) && !console.IsJSON() {
+			_, err = io.WriteString(term.Unguarded(console.Out), "\x1b[H\x1b[2J")
+		}
+		if err == nil {
+			err = draw()
+		}
+		if err != nil {
 			return err
 		}
 		if !pace.Sleep(ctx, 2*time.Second) {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// redrawScreen clears a terminal before something is printed.
-func redrawScreen(console *term.Console, draw func() error) error {
-	if term.IsTerminal(console.Out) && !console.IsJSON() {
-		if _, err := io.WriteString(term.Unguarded(console.Out), "\x1b[H\x1b[2J"); err != nil {
-			return err
-		}
-	}
-	return draw()
 }
 
 // printStatus prints a status: a summary, the problems, and a row for each thing

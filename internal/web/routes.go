@@ -446,7 +446,7 @@ func (s *Server) groupNow(name, status string) (*groupAnswer, <-chan struct{}, i
 		_, _ = sum.Write(data)
 		a.Index = strconv.FormatUint(sum.Sum64(), 16)
 		data, err = encode(a.groupDocument)
-		a.data = append(data, '\n')
+		a.data = slices.Concat(data, []byte{'\n'})
 		return a, err
 	})
 	return a, next, http.StatusBadRequest, err
