@@ -113,7 +113,7 @@ func completeNames(g *globals, root *cobra.Command) {
 	}
 }
 
-// must panics if the completion tables name an unknown command or flag.
+// must panics at an error in what is ours, as a table that names an unknown command.
 func must(err error) {
 	if err != nil {
 		panic(err)

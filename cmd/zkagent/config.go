@@ -465,8 +465,7 @@ func newConfigGCCommand(g *globals) *cobra.Command {
 				return fail(exitUsage, errors.New("--keep must be at least 1"))
 			}
 			return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error {
-				question := fmt.Sprintf("delete all versions of %s but the latest %d and those in use?", t.path, keep)
-				if err := g.confirm(ctx, question); err != nil {
+				if err := g.confirm(ctx, fmt.Sprintf("delete all versions of %s but the latest %d and those in use?", t.path, keep)); err != nil {
 					return err
 				}
 				done, err := fleet.GC(ctx, s, t.path, keep, g.logger())

@@ -173,13 +173,7 @@ func printPlan(g *globals, p *planned, t target) error {
 	if p.fleet != nil {
 		printFleetPlan(&g.Console, p.fleet)
 	}
-	if p.open != nil {
-		sayBrings(&g.Console, "", p.open)
-		g.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.open.Name, t.name)
-	}
-	if p.roll.rollout && size == 0 {
-		g.Warnf("no agent subscribes, so the rollout would be refused")
-	}
+	warnPlan(&g.Console, p, t, size)
 	switch {
 	case refused != nil:
 		return refused
@@ -207,6 +201,16 @@ func (p *planned) refused(t target) error {
 			"there the check runs after the swap; \"zkagent doctor\" on the host shows why no preview is possible")
 	}
 	return nil
+}
+
+func warnPlan(console *term.Console, p *planned, t target, size int) {
+	if p.open != nil {
+		sayBrings(console, "", p.open)
+		console.Warnf("%s is open: until it ends, nothing else is published; see \"zkagent rollout status %s\"", p.open.Name, t.name)
+	}
+	if p.roll.rollout && size == 0 {
+		console.Warnf("no agent subscribes, so the rollout would be refused")
+	}
 }
 
 // from names what is in use.

@@ -255,9 +255,7 @@ func newRolloutUndoCommand(g *globals) *cobra.Command {
 	for name, value := range map[string]string{"parallel": "100%", "canary": "0", "bake": "0s"} {
 		f := c.Flags().Lookup(name)
 		f.DefValue = value
-		if err := f.Value.Set(value); err != nil {
-			panic(err) // the values are ours
-		}
+		must(f.Value.Set(value)) // the values are ours
 	}
 	return c
 }
