@@ -61,8 +61,11 @@ func TestFailover_WakesOne(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range candidates {
 			c := New(Config{Name: "e", Path: "/e", ID: strconv.Itoa(i), Lead: func(ctx context.Context, term Term) {
-				terms <- term
-				<-ctx.Done()
+				select { // while all of them end, another one may lead for a moment
+				case terms <- term:
+					<-ctx.Done()
+				case <-ctx.Done():
+				}
 			}})
 			wg.Go(func() { _ = c.Run(ctx, s, nil) })
 			synctest.Wait()
