@@ -32,7 +32,7 @@ import (
 // first time. When they change it is restarted or signalled, as on_change says, after
 // a random delay. When it ends by itself, the agent ends, too.
 //
-// Guaranteed: one process at a time; a restart waits for the end of the former
+// Guaranteed: one process at a time; a restart waits for the end of the previous
 // process, by KILL after the grace time; a change during a delay is not lost.
 //
 // Not guaranteed: a restart for each change. Changes that come together are one.

@@ -153,6 +153,30 @@ func TestQueue_DeadLetters(t *testing.T) {
 	}
 }
 
+// Follow of a counter passes each number on, and ends with the error of a text that is none.
+func TestCounter_Follow(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		must(t, w.Create("/n", []byte("1")))
+		var got []int64
+		ended := make(chan error, 1)
+		c := NewCounter(w.dial("a"), CounterConfig{Path: "/n", Dialect: CounterText})
+		go func() { ended <- c.Follow(t.Context(), func(n int64) { got = append(got, n) }) }()
+		settle()
+		must(t, w.Set("/n", []byte("2")))
+		settle()
+		must(t, w.Set("/n", []byte("many")))
+		settle()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, ErrFormat) || !slices.Equal(got, []int64{1, 2}) {
+				t.Errorf("got %v, %v", got, err)
+			}
+		default:
+			t.Error("it does not end")
+		}
+	})
+}
+
 // A value that was deleted and made again is another one, also at the same version.
 func TestValue_FollowSeesAnotherZnode(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -278,7 +278,7 @@ func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
 	if err != nil {
 		return Undecided, err
 	}
-	for former := int64(0); ; {
+	for previous := int64(0); ; {
 		ballots, _, err := x.s.Exists(ctx, x.proposal(p.ID))
 		if err != nil {
 			return Undecided, fmt.Errorf("withdraw vote: %w", err)
@@ -287,10 +287,10 @@ func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
 		if err != nil {
 			return Undecided, fmt.Errorf("withdraw vote: %w", err)
 		}
-		if !exists || former != 0 && stat.Czxid != former {
+		if !exists || previous != 0 && stat.Czxid != previous {
 			return x.Result(ctx)
 		}
-		former = stat.Czxid
+		previous = stat.Czxid
 		// The checks make sure that the vote is the one that was read, and was not
 		// counted: after another ballot or a decision the multi fails.
 		_, err = x.s.Multi(ctx, session.CheckOp(x.proposal(p.ID), ballots.Version), session.CheckOp(x.result(), 0), session.DeleteOp(x.vote(site), -1))

@@ -28,7 +28,7 @@ type Registration struct {
 	Weight     *int              // nil: not given
 	Status     string            // up (also when empty), draining, maintenance or down
 	Labels     map[string]string // free pairs; formats without them drop them
-	Registered time.Time         // when the znode was made
+	Registered time.Time         // when the znode was created
 
 	HAProxyServerOptions string         // nerve
 	Shard                *int           // serverset

@@ -188,7 +188,7 @@ func TestEdit_TerminalMeanwhile(t *testing.T) {
 	d.kept("30s")
 }
 
-// Every command that asks has failed without a yes: a script does not go on.
+// After a "no", every command that asks fails, so that a script does not continue.
 func TestConfirm_No(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, to30s)

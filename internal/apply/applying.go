@@ -215,8 +215,8 @@ func (t *applying) permit(ctx context.Context, halted func()) (bool, error) {
 		defer stop()
 	}
 	if t.pending.restored(t.name) {
-		// The program has not read the old files: do not wait for long before it is told
-		// again.
+		// The program has not read the old files yet. This wait is short, because the
+		// program must be told again.
 		var end context.CancelFunc
 		wait, end = context.WithTimeoutCause(wait, reloadRetry, errUnread)
 		defer end()

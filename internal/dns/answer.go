@@ -243,7 +243,7 @@ type node struct {
 	unknown bool // its source has not reported
 }
 
-// zone is a group, prepared for answers. It is made once for each state of
+// zone is a group, prepared for answers. It is created once for each state of
 // the group.
 type zone struct {
 	of      *view.Group

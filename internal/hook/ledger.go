@@ -211,7 +211,7 @@ func (l *zkLedger) store(ctx context.Context, r record) error {
 	}
 }
 
-// write is one attempt. The parents of the first record are made only when they
+// write is one attempt. The parents of the first record are created only when they
 // turn out to be missing: a failover pays for no request that it does not need.
 func (l *zkLedger) write(ctx context.Context, data []byte) error {
 	err := l.multi(ctx, data)

@@ -162,7 +162,7 @@ func checkVariable(name string) error {
 	return nil
 }
 
-// What comes from ZooKeeper (each.*), and what is made of it (staged, destination),
+// What comes from ZooKeeper (each.*), and what derives from it (staged, destination),
 // carries a mark with its name, which HCL hands on through every function and template.
 // Otherwise the writer of a znode could run commands on every host. A rule of form says
 // where such data may stand in a command:
@@ -176,7 +176,7 @@ func checkVariable(name string) error {
 // short, and a best effort. The path of a file (staged, destination) may stand anywhere
 // but in a script.
 
-// foreignMark names the variable that a value was made of.
+// foreignMark names the variable that a value comes from.
 type foreignMark string
 
 // plainCommand removes the marks of an argument list. The error names data that stands
@@ -226,7 +226,7 @@ func madeOf(marks ...cty.ValueMarks) string {
 }
 
 // element is an element of a command: its text, or how it begins when it is not
-// known yet, and the variable that it was made of.
+// known yet, and the variable that it comes from.
 type element struct {
 	text  string
 	known bool

@@ -421,7 +421,7 @@ type ZooKeeperStatus struct {
 	Watches     int          `json:"watches"`
 	Resumed     bool         `json:"resumed"`
 	LastError   string       `json:"last_error,omitempty"`
-	Warning     string       `json:"warning,omitempty"` // what is wrong with the server, as that it is too old
+	Warning     string       `json:"warning,omitempty"` // a problem of the server, such as that it is too old
 	// Outages are the latest times without a connection that have ended, the oldest
 	// first. Those of less than a second are not among them. They outlive the process.
 	Outages []Outage `json:"outages,omitempty"`
