@@ -62,6 +62,9 @@ func (r Registration) validate() error {
 	if p := r.Curator.SSLPort; p < 0 || p > 65535 {
 		return fmt.Errorf("ssl port %d is not within 1 to 65535", p)
 	}
+	if r.Curator.NoPort && r.Curator.SSLPort == 0 {
+		return errors.New("without a port, the ssl port is needed")
+	}
 	m := r.member()
 	m.Labels, m.Ports = maps.Clone(m.Labels), maps.Clone(m.Ports)
 	if err := validate(m); err != nil {

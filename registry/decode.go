@@ -24,9 +24,6 @@ const (
 	FormatHostPortName = "host-port-name"
 	FormatJSON         = "json"
 	FormatText         = "text"
-	// FormatRegexpName is followed by a colon and a regular expression over
-	// the znode's name with the groups host, and port, id or name.
-	FormatRegexpName = "regexp-name"
 )
 
 // decoder reads a child of a group into a member, whose weight is 1 and whose status is up.
@@ -60,13 +57,10 @@ func decoderOf(format string) (decoder, error) {
 	if d, ok := decoders[cmp.Or(format, FormatAuto)]; ok {
 		return d, nil
 	}
-	if expr, ok := strings.CutPrefix(format, FormatRegexpName+":"); ok {
-		return regexpDecoder(expr)
-	}
 	if fields, ok := strings.CutPrefix(format, FormatFields+":"); ok {
 		return fieldsDecoder(fields)
 	}
-	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR", format)
+	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, fields:JSON", format)
 }
 
 // Decode decodes one child of a group from its name and data. The returned member
@@ -148,39 +142,6 @@ func decodeAutoObject(m *view.Member, name string, data []byte) error {
 		decode = decodeNerve
 	}
 	return decode(m, name, data)
-}
-
-// regexpDecoder decodes members from names only.
-func regexpDecoder(expr string) (decoder, error) {
-	re, err := regexp.Compile(expr)
-	if err != nil {
-		return nil, fmt.Errorf("format %s: %w", FormatRegexpName, err)
-	}
-	if re.SubexpIndex("host") < 0 {
-		return nil, fmt.Errorf("format %s: the expression has no group (?P<host>...)", FormatRegexpName)
-	}
-	return func(m *view.Member, name string, _ []byte) error {
-		match := re.FindStringSubmatch(name)
-		if match == nil {
-			return errors.New("name does not match the expression")
-		}
-		for i, group := range re.SubexpNames() {
-			switch group {
-			case "host":
-				m.Host = match[i]
-			case "port":
-				var err error
-				if m.Port, err = parsePort(match[i]); err != nil {
-					return err
-				}
-			case "id":
-				m.ID = match[i]
-			case "name":
-				m.Name = match[i]
-			}
-		}
-		return nil
-	}, nil
 }
 
 // Formats of other systems, read only.

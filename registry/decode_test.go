@@ -112,14 +112,8 @@ func TestDecode_Formats(t *testing.T) {
 }
 
 func TestDecode_Names(t *testing.T) {
-	got, err := Decode(`regexp-name:^(?P<id>[a-z]+)@(?P<host>[^:]+):(?P<port>\d+)$`, "web@10.0.0.5:80", []byte("whatever"))
-	if err != nil || got.ID != "web" || got.Address() != "10.0.0.5:80" {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	for _, format := range []string{"regexp-name:(", "regexp-name:a", "nothing"} {
-		if _, err := Decode(format, "a", nil); err == nil {
-			t.Errorf("format %q was taken", format)
-		}
+	if _, err := Decode("nothing", "a", nil); err == nil {
+		t.Error("an unknown format was taken")
 	}
 	for _, format := range []string{FormatServerSet, FormatAuto} {
 		if _, err := Decode(format, "vector_0000000003", []byte(`{"vector":[{"select":"member=member_0000000003","weight":0.5,"priority":1}]}`)); !errors.Is(err, ErrIgnore) {
@@ -202,7 +196,7 @@ func TestParseHost(t *testing.T) {
 
 // FuzzDecode: whatever is in ZooKeeper, a member that comes out is valid.
 func FuzzDecode(f *testing.F) {
-	for _, format := range append(sortedFormats(), "regexp-name:^(?P<host>.+)$") {
+	for _, format := range append(sortedFormats(), `fields:{"address":"name","match":"^(.+)$"}`) {
 		f.Add(format, "a_0000000001", []byte(`{"host":"10.0.0.5","port":80,"name":"a","labels":{"az":"a"}}`))
 		f.Add(format, "3", []byte(kafkaData))
 		f.Add(format, dubboName, []byte(patroniData))

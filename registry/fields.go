@@ -28,7 +28,7 @@ const FormatFields = "fields"
 type Fields struct {
 	Only    string            `json:"only,omitempty"`   // regular expression over the names of znodes; other children are no members
 	Address string            `json:"address"`          // a host, host:port or a URL
-	Match   string            `json:"match,omitempty"`  // regular expression over the address, whose groups are joined by a colon
+	Match   string            `json:"match,omitempty"`  // regular expression over the address; a group named id is the ID, the others are joined by a colon
 	Port    string            `json:"port,omitempty"`   // else that of the address
 	Weight  string            `json:"weight,omitempty"` // else 1
 	Status  string            `json:"status,omitempty"` // else up
@@ -77,43 +77,51 @@ func (f *Fields) decoder() (decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("match: %w", err)
 	}
-	if f.Match != "" && match.NumSubexp() == 0 {
-		return nil, errors.New("match: the expression has no group")
+	if groups := match.SubexpNames(); f.Match != "" && (len(groups) == 1 || len(groups) == 2 && groups[1] == "id") {
+		return nil, errors.New("match: the expression has no group for the address")
 	}
 	return func(m *view.Member, name string, data []byte) error {
 		if !only.MatchString(name) {
 			return ErrIgnore
 		}
-		r := reading{name: name, data: data}
-		m.ID = r.text(f.ID)
-		address := r.text(f.Address)
-		if f.Match != "" {
-			groups := match.FindStringSubmatch(address)
-			if r.err == nil && groups == nil {
-				return errors.New("the address does not match the expression")
-			}
-			address = strings.Join(groups[min(1, len(groups)):], ":")
-		}
-		port, weight, status := r.text(f.Port), r.text(f.Weight), r.text(f.Status)
-		for label, place := range f.Labels {
-			setLabel(m, label, r.text(place))
-		}
-		switch {
-		case r.err != nil:
-			return r.err
-		case address == "":
-			return errors.New("the address is missing")
-		}
-		var err error
-		if m.Host, m.Port, err = splitText(address); err == nil && port != "" {
-			m.Port, err = parsePort(port)
-		}
-		if err == nil && weight != "" {
-			m.Weight, err = strconv.Atoi(weight)
-		}
-		m.Status = f.status(status)
-		return err
+		return f.read(m, match, &reading{name: name, data: data})
 	}, nil
+}
+
+// read reads the values of a member.
+func (f *Fields) read(m *view.Member, match *regexp.Regexp, r *reading) error {
+	m.ID = r.text(f.ID)
+	address, port := r.text(f.Address), r.text(f.Port)
+	if f.Match != "" && r.err == nil {
+		groups := match.FindStringSubmatch(address)
+		if groups == nil {
+			return errors.New("the address does not match the expression")
+		}
+		if i := match.SubexpIndex("id"); i > 0 {
+			m.ID = groups[i]
+			groups = slices.Delete(groups, i, i+1)
+		}
+		address = strings.Join(groups[1:], ":")
+	}
+	weight, status := r.text(f.Weight), r.text(f.Status)
+	for label, place := range f.Labels {
+		setLabel(m, label, r.text(place))
+	}
+	switch {
+	case r.err != nil:
+		return r.err
+	case address == "":
+		return errors.New("the address is missing")
+	}
+	var err error
+	if m.Host, m.Port, err = splitText(address); err == nil && port != "" {
+		m.Port, err = parsePort(port)
+	}
+	if err == nil && weight != "" {
+		m.Weight, err = strconv.Atoi(weight)
+	}
+	m.Status = f.status(status)
+	return err
 }
 
 func (f *Fields) status(word string) string {

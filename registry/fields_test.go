@@ -44,6 +44,8 @@ func TestFields(t *testing.T) {
 		{nested, "n1", `not JSON`, view.Member{}, "JSON"},
 		{solr, "10.0.0.7:8983_solr", "", view.Member{Host: "10.0.0.7", Port: 8983, Weight: 1, Status: view.StatusUp}, ""},
 		{solr, "elsewhere", "", view.Member{}, "does not match"},
+		{Fields{Address: "name", Match: `^(?P<id>[a-z]+)@([^:]+):(\d+)$`}, "web@10.0.0.5:80", "whatever", view.Member{ID: "web", Host: "10.0.0.5", Port: 80, Weight: 1, Status: view.StatusUp}, ""},
+		{Fields{Address: "$.at", Match: `^(?P<id>[a-z]+)@(.+)$`, ID: "name"}, "n1", `{"at":"web@10.0.0.5"}`, view.Member{ID: "web", Host: "10.0.0.5", Weight: 1, Status: view.StatusUp}, ""},
 		{Fields{Address: "name", Match: `^([^,]+),(\d+),`}, "rs1.example.org,16020,1700000000000", "PBUF\x00", view.Member{Host: "rs1.example.org", Port: 16020, Weight: 1, Status: view.StatusUp}, ""},
 		{namenode, "ActiveStandbyElectorLock", activeNode, view.Member{Host: "nn1.example.org", Port: 8020, Weight: 1, Status: view.StatusUp, Labels: map[string]string{"namenode": "nn1", "zkfc": "8019"}}, ""},
 		{namenode, "ActiveStandbyElectorLock", activeNode[:20], view.Member{}, "not a protobuf message"},
@@ -76,7 +78,7 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s %s: got %+v, %v", c.name, c.data, got, err)
 		}
 	}
-	for _, bad := range []Fields{{}, {Address: "host"}, {Address: "$."}, {Address: "$.a..b"}, {Address: "name", Match: "("}, {Address: "name", Match: "a"}, {Address: "name", Only: "("}, {Address: "#"}, {Address: "#0"}, {Address: "#1."}, {Address: "#a"}, {Address: "name", Labels: map[string]string{"a": ""}}} {
+	for _, bad := range []Fields{{}, {Address: "host"}, {Address: "$."}, {Address: "$.a..b"}, {Address: "name", Match: "("}, {Address: "name", Match: "a"}, {Address: "name", Match: "(?P<id>a)"}, {Address: "name", Only: "("}, {Address: "#"}, {Address: "#0"}, {Address: "#1."}, {Address: "#a"}, {Address: "name", Labels: map[string]string{"a": ""}}} {
 		if _, err := bad.Format(); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}

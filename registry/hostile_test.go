@@ -84,7 +84,7 @@ var formatSamples = []struct{ format, node, data string }{
 	{FormatJSON, "a", `{"ip":"h","port":80,"id":"i","name":"n","weight":2,"status":"draining","ports":{"admin":81},"meta":{"v":1}}`},
 	{FormatJSON, "a", `{"url":"http://h:80/x","labels":{"a":"b"}}`},
 	{FormatText, "a", "http://h:8080/x"},
-	{`regexp-name:^(?P<id>[^@]*)@(?P<name>[^@]*)@(?P<host>[^:]*):(?P<port>.*)$`, "web@n@10.0.0.5:80", ""},
+	{`fields:{"address":"name","match":"^(?P<id>[^@]*)@([^:]*):(.*)$"}`, "web@10.0.0.5:80", ""},
 	{`fields:{"address":"$.at.host","port":"$.at.port","weight":"$.w","status":"$.s","id":"$.id","labels":{"l":"$.l","n":"name","d":"data"}}`, "a", `{"at":{"host":"h","port":80},"w":2,"s":"up","id":"i","l":"x"}`},
 	{`fields:{"only":"Lock$","address":"#3","port":"#4","id":"#2","labels":{"service":"#1"}}`, "ActiveStandbyElectorLock", activeNode},
 	{`fields:{"address":"data","match":"^([^ ]*)$","id":"name"}`, "a", "h:80"},

@@ -50,6 +50,7 @@ func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 	c.Labels = b.textMap("labels,optional", `is:"map of strings" doc:"Labels, where the format has a place for them."`)
 	c.HAProxyServerOptions = b.text("haproxy_server_options,optional", `is:"string" doc:"With format = \"nerve\": further options for Synapse's HAProxy server line."`)
 	c.Shard = optional(b, "shard", b.number("shard,optional", `is:"number" min:"0" max:"1000000" doc:"With format = \"serverset\": the shard."`))
+	c.Curator = s.curator(b, c.Format)
 	c.OnCritical = b.text("on_critical,optional", `is:"string" default:"remove" enum:"remove|status" doc:"The reaction when its checks have failed: remove the member, or keep it with the status down."`)
 	c.Drain = b.duration("drain,optional", `is:"duration" default:"0s" max:"1h" doc:"How long it is shown as draining before it leaves."`)
 	c.WarmUp = b.duration("warm_up,optional", `is:"duration" default:"0s" max:"1h" doc:"How long its weight takes to climb to weight after it has become healthy."`)
@@ -70,6 +71,24 @@ func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 	if len(s.Diagnostics.Errs()) == errs {
 		if err := c.Validate(); err != nil {
 			s.errorAt(b.at, "Invalid service", "%v.", err)
+		}
+	}
+	return c
+}
+
+func (s *Settings) curator(d *decoder, format string) registry.CuratorOptions {
+	var c registry.CuratorOptions
+	for _, b := range d.once("curator", "With format = \"curator\": what readers of a framework expect.") {
+		c = registry.CuratorOptions{
+			Preset:       b.text("preset,optional", `is:"string" enum:"spring|dubbo3" doc:"The payload and the URI of Spring Cloud Zookeeper, or the payload of Dubbo 3 at the level of applications. They have the labels as metadata. Without a payload, labels are dropped."`),
+			PayloadClass: b.text("payload_class,optional", `is:"string" check:"nonempty" doc:"The @class of the payload, for readers with a class of their own. The default is that of the preset; without both there is no payload."`),
+			PayloadID:    b.text("payload_id,optional", `is:"string" check:"nonempty" doc:"The id within the payload. The default is the member_id."`),
+			URISpec:      b.text("uri_spec,optional", `is:"string" check:"nonempty" doc:"How clients make the URI, as in \"{scheme}://{address}:{port}\". The default is that of the preset."`),
+			SSLPort:      b.number("ssl_port,optional", `is:"number" min:"1" max:"65535" doc:"Where clients reach it by TLS."`),
+			NoPort:       b.boolean("no_port,optional", `is:"bool" default:"false" doc:"Write only ssl_port: the service has no port without TLS."`),
+		}
+		if format != registry.FormatCurator {
+			s.errorAt(b.at, "Block is not used", "\"curator\" has a meaning only with format = \"curator\", and the format is %q.", format)
 		}
 	}
 	return c

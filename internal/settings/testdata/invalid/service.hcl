@@ -50,3 +50,30 @@ service "repeated" {
   group = ["/g", "/g"]
   port  = 80
 }
+service "presets" {
+  group  = "/p"
+  port   = 80
+  format = "curator"
+  curator {
+    preset   = "sprnig"
+    uri_spec = "{adress}"
+    ssl_port = 70000
+  }
+}
+service "uri" {
+  group  = "/u"
+  port   = 80
+  format = "curator"
+  curator { uri_spec = "{adress}" }
+}
+service "portless" {
+  group  = "/n"
+  port   = 80
+  format = "curator"
+  curator { no_port = true }
+}
+service "unused" {
+  group = "/o"
+  port  = 80
+  curator { preset = "spring" }
+}

@@ -91,3 +91,24 @@ template "each" {
   for_each    = config["web.v2"]
   reload { command = ["echo", "--", each.key, each.value] }
 }
+service "spring" {
+  group  = "/services/spring"
+  port   = 8080
+  format = "curator"
+  labels = { zone = "a" }
+  curator {
+    preset     = "spring"
+    payload_id = "application-1"
+    uri_spec   = "https://{address}:{ssl-port}"
+    ssl_port   = 8443
+    no_port    = true
+  }
+}
+format "names" {
+  address = "name"
+  match   = "^(?P<id>[a-z]+)@([^:]+):([0-9]+)$"
+}
+group "names" {
+  path   = "/names"
+  format = "names"
+}
