@@ -2,6 +2,7 @@ package config
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -197,13 +198,14 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 	keys := map[string][]byte{}
 	var errs []error
 	total := int64(0)
-	for tr := tar.NewReader(r); ; {
+	end := &tail{r: r}
+	for tr := tar.NewReader(end); ; {
 		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && end.zeros >= tarEnd {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("import: %w", err)
+			return nil, fmt.Errorf("import: the archive is not complete: %w", err)
 		}
 		name := path.Clean(h.Name)
 		if h.Typeflag == tar.TypeDir {
@@ -226,6 +228,25 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 		return nil, fmt.Errorf("import: %w", err)
 	}
 	return keys, nil
+}
+
+// tarEnd is how many zero bytes end a complete archive.
+const tarEnd = 1024
+
+// tail counts the zero bytes at the end of what was read.
+type tail struct {
+	r     io.Reader
+	zeros int
+}
+
+func (t *tail) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	rest := len(bytes.TrimRight(p[:n], "\x00"))
+	if rest > 0 {
+		t.zeros = 0
+	}
+	t.zeros += n - rest
+	return n, err
 }
 
 // maxImport bounds the memory that an archive can take.

@@ -133,6 +133,20 @@ func TestReadTar_Refuses(t *testing.T) {
 	}
 }
 
+// An archive whose writer died is not a smaller tree, also when it ends between two files.
+func TestReadTar_CutOff(t *testing.T) {
+	t.Parallel()
+	whole, err := io.ReadAll(tarOf(t, "a", "b"))
+	check(t, err)
+	for n := range len(whole) {
+		if n%512 == 0 {
+			if keys, err := ReadTar(bytes.NewReader(whole[:n])); err == nil {
+				t.Errorf("read %q from %d of %d bytes", keys, n, len(whole))
+			}
+		}
+	}
+}
+
 // tarOf is an archive of files of the names.
 func tarOf(t *testing.T, names ...string) io.Reader {
 	t.Helper()
