@@ -320,8 +320,8 @@ name, list the deleted configs of the settings, or without settings those below 
 
 With --from HOST, publish the tree that the agent of that host used last, from the view
 that it saved. This helps when a config was removed in another way. Run it on that host,
-as root or as the user of the agent. "zkagent config export NAME --saved" there writes
-the tree as an archive, which "zkagent config import" publishes from any machine.`,
+as root or as the user of the agent. Elsewhere it prints the command that does the same
+by ssh.`,
 		Example: "  zkagent config restore /config/site\n  zkagent config restore site --from web-07",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -353,9 +353,10 @@ the tree as an archive, which "zkagent config import" publishes from any machine
 
 // restoreFrom publishes the tree of the last view that this host's agent saved.
 func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agent.Config, t target, host string) error {
-	if len(conf.Files) > 0 && host != conf.ID {
-		return fail(exitUsage, fmt.Errorf("this is %s: the saved view of %s is on that host", conf.ID, host),
-			"run the command there, or \"ssh "+host+" zkagent config export "+t.name+" --saved | zkagent config import - "+t.name+"\" here")
+	if host != conf.ID {
+		there := "zkagent config export " + term.ShellWord(t.path) + " --saved"
+		return fail(exitUsage, fmt.Errorf("only root and the agent's user on %s can read the view that it saved", host),
+			"\"ssh "+term.ShellWord(host)+" "+term.ShellWord(there)+" | zkagent config import - "+term.ShellWord(t.name)+" --check-version 0\" publishes it from here")
 	}
 	tree, at, err := savedTree(conf, t)
 	if err != nil {

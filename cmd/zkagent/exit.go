@@ -115,7 +115,7 @@ func (g *globals) notify(e *cliError) int {
 	return e.code
 }
 
-var quotedCommand = regexp.MustCompile(`"zkagent [^"]+"`)
+var quotedCommand = regexp.MustCompile(`"(ssh [^"]+ )?zkagent [^"]+"`)
 
 // hint prints a hint and returns it.
 func (g *globals) hint(text string) string {
