@@ -131,7 +131,7 @@ func explain(err error, t target) error {
 		return fail(exitFailed, err, "publish again with --finish, or \"zkagent config finish "+t.name+"\" when the keys are complete")
 	case errors.Is(err, config.ErrDamaged):
 		return fail(exitFailed, err, "agents keep what they have; a publish of the whole tree with --force replaces it, with --rollout or, to all hosts at once, --rollout=false",
-			"\"zkagent config history "+t.name+"\" shows the versions that a rollback can bring back")
+			"\"zkagent config rollback "+t.name+" --rollout\" brings back the version before, as \"zkagent config history "+t.name+"\" lists them")
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):

@@ -289,7 +289,7 @@ type pipeline struct {
 func (p *pipeline) add(c *cobra.Command) {
 	p.publishFlags.add(c)
 	f := c.Flags()
-	f.BoolVar(&p.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time; by default all hosts change at once")
+	f.BoolVar(&p.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time; by default only if the key .rollout.json asks for it")
 	f.BoolVar(&p.publish.Emergency, "emergency", false, "publish although a rollout is open, to all hosts at once; asks for the config's name unless --yes")
 	f.BoolVar(&p.roll.how.Replace, "replace", false, "with --rollout: take the place of a rollout that has halted")
 	p.roll.add(f)

@@ -97,25 +97,25 @@ func onTopOf(ctx context.Context, s *session.Session, t target, cfg *fleet.Publi
 }
 
 func newConfigRollbackCommand(g *globals) *cobra.Command {
-	var p publishFlags
-	var roll strategyFlags
+	var pipe pipeline
 	var to versionFlag
 	c := &cobra.Command{
 		Use: "rollback NAME|PATH", Short: "Publish an older version again, as a new one",
-		Long: `Publish an older version again, as a new one, to all hosts at once. With
---rollout every subscriber votes on it, and a few hosts change at a time; "zkagent
-rollout undo" does that at full width, and ends a rollout that is open.`,
+		Long: `Publish an older version again, as a new one: by a rollout with --rollout or if the
+tree in use asks for one by its key .rollout.json, otherwise to all hosts at once.
+--rollout=false does that in any case. "zkagent rollout undo" lets every subscriber
+vote and then changes all of them together. It also ends a rollout that is open.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := roll.check(c); err != nil {
-				return err
-			}
-			return p.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
-				if roll.rollout {
+			return pipe.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {
+				if pipe.roll.rollout {
 					if err := refusePipeline(ctx, s, t, &pipeline{}); err != nil {
 						return err // "zkagent rollout undo" ends the open rollout
 					}
-					return rollBack(ctx, g, s, t, cfg, int64(to), &roll)
+					if !c.Flags().Changed("rollout") {
+						g.Say("%s", g.here(fmt.Sprintf("%s asks for a rollout by its key %s; \"zkagent rollout undo %s\" needs no bake, and --rollout=false no vote", t.name, config.RolloutKey, t.name)))
+					}
+					return rollBack(ctx, g, s, t, cfg, int64(to), &pipe.roll)
 				}
 				r, err := fleet.Rollback(ctx, s, cfg, int64(to))
 				return printPublished(ctx, &g.Console, s, t, "rolled back, now", r, err)
@@ -123,9 +123,9 @@ rollout undo" does that at full width, and ends a rollout that is open.`,
 		},
 	}
 	c.Flags().Var(&to, "to", "the version to bring back (default: the one before)")
-	c.Flags().BoolVar(&roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time; by default all hosts change at once")
-	p.add(c)
-	roll.add(c.Flags())
+	c.Flags().BoolVar(&pipe.roll.rollout, "rollout", false, "let every subscriber vote, then change a few hosts at a time; by default only if the key .rollout.json asks for it")
+	pipe.publishFlags.add(c)
+	pipe.roll.add(c.Flags())
 	return c
 }
 

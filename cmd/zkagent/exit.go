@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -326,7 +327,7 @@ func usageError(c *cobra.Command, err error) error {
 			noun = "argument"
 		}
 		verb := map[string]string{"accepts": "takes", "requires": "needs"}[m[1]]
-		err = fmt.Errorf("%s %s %s%s %s, but got %s", c.CommandPath(), verb, m[2], m[3], noun, m[4])
+		err = fmt.Errorf("%s %s %s%s %s, but got %s", strings.TrimSuffix(c.CommandPath(), c.Name())+cmp.Or(c.CalledAs(), c.Name()), verb, m[2], m[3], noun, m[4])
 	}
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = fmt.Errorf("--%s: %s", e.GetFlag().Name, takes(e.GetValue(), e.Unwrap().Error()))

@@ -120,6 +120,7 @@ func TestHelp_Suggestions(t *testing.T) {
 // TestHelp_OurWords: an error of usage names the command or flag, and the next step.
 func TestHelp_OurWords(t *testing.T) {
 	for line, want := range map[string]string{
+		"rollout history":                     "error: zkagent rollout history takes 1 argument, but got 0\nhint: zkagent rollout list NAME|PATH",
 		"config publish":                      "error: zkagent config publish takes 2 arguments, but got 0\n",
 		"zk ls / b c":                         "error: zkagent zk ls takes at most 1 argument, but got 3\n",
 		"lock":                                "error: zkagent lock needs at least 1 argument, but got 0\n",
