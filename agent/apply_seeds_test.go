@@ -252,11 +252,13 @@ func (w *applyWorld) stop() {
 	w.agent.engine.Close()
 }
 
-func (w *applyWorld) send() {
+func (w *applyWorld) tree() *view.Tree {
 	u := view.TreeOf("web", "/config/web", map[string]string{"v": w.value})
 	u.Last, u.Generation = int64(w.version), int64(w.version)
-	w.agent.loop.send(u)
+	return u
 }
+
+func (w *applyWorld) send() { w.agent.loop.send(w.tree()) }
 
 // view is a new state of the tree.
 func (w *applyWorld) view(value string) {
@@ -411,6 +413,11 @@ func (w *applyWorld) step() {
 func (w *applyWorld) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+	if tree, ok := w.agent.loop.snapshot.Load().good.Tree("web"); ok {
+		if v, _ := tree.Get("v"); strings.Contains(string(v.Value), "bad") {
+			w.t.Errorf("%s counts as good", v.Value)
+		}
+	}
 }
 
 // restart is the next process. After a power loss the program starts anew, too.
@@ -479,6 +486,9 @@ func (w *applyWorld) rest(last string) {
 	bad := strings.Contains(w.value, "bad")
 	if good := strings.Repeat(fmt.Sprintf("%s s%d;", w.value, w.settings), len(w.names())); !bad && (text != good || state.State != "ok") {
 		w.t.Errorf("at rest %q is in place, want %q; %s: %v", text, good, state.State, state.Err)
+	}
+	if s := w.agent.loop.snapshot.Load(); !bad && s.good.Get(w.tree().Source()) != s.view.Get(w.tree().Source()) {
+		w.t.Errorf("at rest %s is in place, and does not count as good", w.value)
 	}
 	if bad && state.State != "failed" {
 		w.t.Errorf("%s is %s", w.value, state.State)

@@ -46,6 +46,7 @@ type loop struct {
 	shown  []*shownBundle // the same for readers; this list is not changed once made
 
 	v        view.View
+	good     view.View            // the latest view from which every bundle was in place
 	granted  map[view.Source]turn // of the trees of which this host has one
 	declared []view.Source
 	live     map[view.Source]time.Time // when each source last changed in this process
@@ -72,6 +73,8 @@ type bundle struct {
 	drifting bool      // what is in flight only looks whether files were changed
 	applied  bool      // at least one apply was tried
 	seen     view.View // view of the latest apply
+	good     view.View // the latest view from which it is in place
+	since    time.Time // the first view of those without a failure up to good; zero: the latest apply failed
 	force    bool      // compare every file with the disk
 	failures int
 	retryAt  time.Time          // zero: nothing to try again
@@ -218,12 +221,15 @@ func (l *loop) update(u view.Update) {
 		return
 	}
 	next := l.v.With(u)
-	next.At = time.Now()
-	l.live[s], l.dirty = next.At, true
+	now := time.Now()
+	if next.At = now; !now.After(l.v.At) {
+		next.At = l.v.At.Add(1) // At orders the views.
+	}
+	l.live[s], l.dirty = now, true
 	c := apply.ChangeOf(l.v.Get(s), u)
 	for _, b := range l.sorted {
 		if !b.applied || b.Reads(c) && b.Concerns(l.v, next) {
-			b.settle.Note(next.At)
+			b.settle.Note(now)
 			b.turnDue = l.granted[s] != noTurn
 		}
 	}
@@ -343,7 +349,7 @@ func (l *loop) start(now time.Time) time.Duration {
 
 // takeLastGood fills in what has not reported from the last known good view.
 func (l *loop) takeLastGood(now time.Time) {
-	l.cached, l.dirty = true, true
+	l.cached, l.dirty, l.v.At = true, true, now
 	for _, p := range l.a.cfg.Load().Places() {
 		if u := l.lastGood.Get(p.Source); u != nil && slices.Contains(l.declared, p.Source) && l.v.Get(p.Source) == nil && pathOf(u) == p.Path {
 			l.use(l.v.With(u))

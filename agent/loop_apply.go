@@ -135,6 +135,11 @@ func (l *loop) result(r applied) {
 	}
 	b.applied, b.seen = true, r.View
 	turned := b.record(&r.Result)
+	if r.Err != nil || r.Mode == apply.ModeCached {
+		b.since = time.Time{}
+	} else if b.good = r.View; b.since.IsZero() {
+		b.since = r.View.At
+	}
 	shown := b.shownBundle // The snapshots to come know the report.
 	l.shown = slices.Clone(l.shown)
 	l.shown[slices.Index(l.sorted, b)] = &shown

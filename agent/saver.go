@@ -78,22 +78,13 @@ func (s *lastGoodSaver) announce() {
 	}
 }
 
-// flush saves the view when it is a whole one that every bundle was rendered
-// from, and differs from the one that was saved.
+// flush saves the latest good view when it differs from the one that was saved.
 func (s *lastGoodSaver) flush() {
-	snap := s.a.loop.snapshot.Load()
-	if s.a.first.StateDir == "" || !snap.complete {
+	good := s.a.loop.snapshot.Load().good
+	if s.a.first.StateDir == "" || sameSources(s.kept.Kept(), good) {
 		return
 	}
-	for _, b := range snap.bundles {
-		if b.report.State != "ok" {
-			return
-		}
-	}
-	if sameSources(s.kept.Kept(), snap.view) {
-		return
-	}
-	err := s.kept.Save(snap.view)
+	err := s.kept.Save(good)
 	s.a.conds.Set(condition.LastGoodNotSaved, "", err)
 	if err == nil {
 		s.a.conds.Close(condition.LastGoodDamaged, "")

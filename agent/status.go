@@ -224,6 +224,7 @@ func (a *Agent) Summary() string {
 // lists may be those of other snapshots, too, and are not changed.
 type snapshot struct {
 	view     view.View
+	good     view.View // the latest view from which every bundle was in place; empty at first
 	declared []view.Source
 	live     map[view.Source]time.Time
 	complete bool
@@ -255,10 +256,32 @@ func (s *snapshot) using(source view.Source) []*shownBundle {
 	return slices.DeleteFunc(slices.Clone(s.bundles), func(b *shownBundle) bool { return !slices.Contains(b.Sources, source) })
 }
 
+// goodView returns the latest view from which every bundle was in place: each has reported
+// for that view or a later one, without a failure in between.
+func (l *loop) goodView() view.View {
+	good, since := l.v, time.Time{}
+	for _, b := range l.sorted {
+		idle := (!b.inFlight || b.drifting) && !b.settle.Pending()
+		if idle && !b.since.IsZero() {
+			b.good = l.v
+		}
+		if b.good.At.Before(good.At) {
+			good = b.good
+		}
+		if b.since.After(since) {
+			since = b.since
+		}
+	}
+	if l.complete && !good.At.IsZero() && !good.At.Before(since) {
+		l.good = good
+	}
+	return l.good
+}
+
 func (l *loop) publish() {
 	l.dirty = false
 	s := &snapshot{
-		view: l.v, declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
+		view: l.v, good: l.goodView(), declared: l.declared, live: maps.Clone(l.live), complete: l.complete, cached: l.cached,
 		busy: map[view.Source]bool{}, refused: map[view.Source]bool{}, bundles: l.shown,
 		at: time.Now(), next: make(chan struct{}),
 	}
