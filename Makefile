@@ -29,10 +29,10 @@ test-all: setup ## run everything: long tests, more seeds, planted faults, the r
 	@mkdir -p $(CACHE) && rm -f $(REAL)
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test-versions newest
-	@GO=$(GO) scripts/plants
+	@GO=$(GO) nice $(GO) run ./internal/zktest/plants
 
 plants: ## plant faults in the program, and look that the tests find each
-	@GO=$(GO) scripts/plants
+	@GO=$(GO) $(GO) run ./internal/zktest/plants
 
 test-versions: export TEST_ALL = 1
 test-versions: setup ## run the tests against ZooKeepers of other Debian releases

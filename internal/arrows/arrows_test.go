@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"internal/memzk":           {"internal/jute", "internal/pace"},
 	"internal/zktest":          {"internal/jute", "internal/zktest/testhelp", "internal/zktest/raw"},
 	"internal/zktest/memzk":    {"internal/jute", "internal/memzk"},
+	"internal/zktest/plants":   {},
 	"internal/zktest/raw":      {"internal/jute"},
 	"zktest":                   {"session", "internal/jute", "internal/zktest/memzk"},
 	"e2e":                      {},
