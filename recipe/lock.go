@@ -112,22 +112,23 @@ func (l *Lock) acquire(ctx context.Context, wait func(*Participant) error) (*Hol
 // WhileLocked takes a lock, runs fn and releases the lock. The context of fn ends with
 // the hold, and with ctx. fn returns nil when its work is done: WhileLocked then returns
 // nil. When fn returns an error after the end of its hold, WhileLocked takes the lock
-// again, in the next session if need be, and runs fn again. It returns any other error
-// of fn, and what [session.Manager.Each] returns. The Manager's Run must be running.
+// again, behind all that wait, in the next session if need be, and runs fn again. It
+// returns other errors as [session.Manager.Each] does. The Manager's Run must be running.
 func WhileLocked(ctx context.Context, m *session.Manager, cfg LockConfig, fn func(context.Context, *Hold) error) error {
 	return m.Each(ctx, func(ctx context.Context, s *session.Session) error { return NewLock(s, cfg).while(ctx, fn) })
 }
 
-// while takes the lock and runs fn, again when the hold was lost or suspended before a fn
-// that failed.
+// while takes the lock and runs fn, again when its znode was deleted or its hold was
+// suspended.
 func (l *Lock) while(ctx context.Context, fn func(context.Context, *Hold) error) error {
 	for {
 		hold, err := l.Acquire(ctx)
-		if err != nil {
-			return err
+		ended := err
+		if err == nil {
+			err = hold.run(ctx, fn)
+			ended = hold.Err() // ErrReleased: fn failed before the end
 		}
-		err = hold.run(ctx, fn)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, ErrLost) && !errors.Is(err, session.ErrSuspended) {
+		if err == nil || ctx.Err() != nil || !errors.Is(ended, ErrLost) && !errors.Is(ended, session.ErrSuspended) {
 			return err
 		}
 	}

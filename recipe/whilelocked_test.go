@@ -73,6 +73,57 @@ func TestWhileLocked(t *testing.T) {
 	}
 }
 
+// An error of the work under a lock that holds is the caller's, also when it is the loss of
+// another lock.
+func TestWhileLocked_LossOfAnotherLock(t *testing.T) {
+	m, _, end := manager(t.Context())
+	defer end()
+	times := 0
+	err := recipe.WhileLocked(t.Context(), m, recipe.LockConfig{Path: "/locks/deploy"}, func(context.Context, *recipe.Hold) error {
+		if times++; times > 3 {
+			return nil
+		}
+		return fmt.Errorf("another lock: %w", recipe.ErrLost)
+	})
+	if !errors.Is(err, recipe.ErrLost) || times != 1 {
+		t.Errorf("the work was done %d times: %v", times, err)
+	}
+}
+
+// A waiter whose znode somebody deletes joins again, behind the others.
+func TestWhileLocked_WaiterIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, srv, end := manager(t.Context())
+		defer end()
+		s, err := m.Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold, err := recipe.NewLock(s, recipe.LockConfig{Path: "/locks/deploy"}).Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			done <- recipe.WhileLocked(t.Context(), m, recipe.LockConfig{Path: "/locks/deploy"}, func(context.Context, *recipe.Hold) error { return nil })
+		}()
+		synctest.Wait()
+		names, _ := srv.Children("/locks/deploy")
+		for _, name := range names {
+			if path := "/locks/deploy/" + name; path != hold.Path() {
+				_ = srv.Delete(path)
+			}
+		}
+		time.Sleep(time.Minute)
+		if err := hold.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("got %v, want nil", err)
+		}
+	})
+}
+
 // Work that is done is not done again, even if the lock cannot be released or its session
 // ends meanwhile.
 func TestWhileLocked_DoneOnce(t *testing.T) {
