@@ -640,30 +640,32 @@ func TestReservation_ForeignClaimIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A double barrier is not opened by a member who has counted one that died since.
+// A double barrier is not opened by a member who has counted one that died since, or whose
+// own znode was deleted since.
 func TestDoubleBarrier_AMemberDiesWhileItIsCounted(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		dead := w.dial("dead")
-		go func() {
-			_, _ = NewDoubleBarrier(dead, DoubleBarrierConfig{Path: "/b", N: 2, ID: "dead"}).Enter(dead.Context())
-		}()
-		synctest.Wait()
-		w.Delay(jute.OpGetChildren2, time.Second)
-		entered := make(chan error, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		s := w.dial("a")
-		go func() {
-			entered <- second(NewDoubleBarrier(s, DoubleBarrierConfig{Path: "/b", N: 2, ID: "a"}).Enter(ctx))
-		}()
-		time.Sleep(time.Second / 2) // both were listed
-		w.ExpireSession(dead.ID())
-		time.Sleep(time.Hour)
-		if w.Exists("/b/ready") {
-			t.Error("it opened for one of two")
-		}
-		cancel()
-		if err := <-entered; !errors.Is(err, context.Canceled) {
-			t.Errorf("enter: %v", err)
-		}
-	})
+	for _, gone := range []string{"first", "opener"} {
+		bubble(t, func(t *testing.T, w *world) {
+			ctx, cancel := context.WithCancel(t.Context())
+			entered := map[string]chan error{"first": make(chan error, 1), "opener": make(chan error, 1)}
+			sessions := map[string]*session.Session{"first": w.dial("first"), "opener": w.dial("opener")}
+			enter := func(id string) {
+				entered[id] <- second(NewDoubleBarrier(sessions[id], DoubleBarrierConfig{Path: "/b", N: 2, ID: id}).Enter(ctx))
+			}
+			go enter("first")
+			synctest.Wait()
+			counted := w.between("opener", jute.OpMulti, "/b/ready", func() { w.remove(sessions["first"], "/b", sessions[gone]) })
+			go enter("opener")
+			<-counted
+			time.Sleep(time.Hour)
+			if w.Exists("/b/ready") {
+				t.Errorf("it opened without the %s", gone)
+			}
+			cancel()
+			for id, got := range entered {
+				if err := <-got; id == gone && !errors.Is(err, ErrLost) || id != gone && !errors.Is(err, context.Canceled) {
+					t.Errorf("without the %s: %s: %v", gone, id, err)
+				}
+			}
+		})
+	}
 }

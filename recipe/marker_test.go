@@ -30,6 +30,25 @@ func TestOperations_OutcomeIsKnown(t *testing.T) {
 	}
 }
 
+// Another client writes the marker. The multi whose reply is lost next is applied once.
+func TestOperations_MarkerOfAnother(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		bubble(t, func(t *testing.T, w *world) {
+			must(t, w.Create("/n", nil))
+			o := newOperations(w.dial("a"), "/q")
+			must(t, o.do(t.Context(), session.SetOp("/n", nil, -1)))
+			names, _ := w.Children("/q-ops")
+			must(t, w.Set("/q-ops/"+names[0], nil))
+			must(t, o.do(t.Context(), session.SetOp("/n", nil, -1)))
+			w.LoseReply(jute.OpMulti, 1, before)
+			must(t, o.do(t.Context(), session.SetOp("/n", nil, -1)))
+			if n, _ := w.Get("/n"); n.Stat.Version != 3 {
+				t.Errorf("lost before it was applied %v: applied %d times, want 3", before, n.Stat.Version)
+			}
+		})
+	}
+}
+
 // A multi whose outcome could not be found out leaves a marker whose version is not known,
 // or that is gone. The next multi reads it first, or takes another one.
 func TestOperations_AfterDoubt(t *testing.T) {
