@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,25 @@ func (w *world) leftovers(root string) []string {
 	}
 	slices.Sort(left)
 	return left
+}
+
+// expireOne ends one session.
+func (w *world) expireOne(r *rand.Rand) {
+	if ids := w.SessionIDs(); len(ids) > 0 {
+		w.ExpireSession(ids[r.IntN(len(ids))])
+	}
+}
+
+// deleteOne deletes one ephemeral znode below root, and returns its czxid; 0: there is none.
+func (w *world) deleteOne(r *rand.Rand, root string) int64 {
+	all := w.leftovers(root)
+	if len(all) == 0 {
+		return 0
+	}
+	path := all[r.IntN(len(all))]
+	n, _ := w.Get(path)
+	_ = w.Delete(path)
+	return n.Stat.Czxid
 }
 
 // settle lets virtual time pass until clean-ups in the background are done.

@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,8 +35,9 @@ func (w *world) same(t *testing.T, tree *Tree, root string) {
 	}
 }
 
-// Random changes, lost replies, partitions and expired sessions: when all is calm, the
-// copy is the subtree, and the changes that were reported lead to it.
+// Random changes, lost replies, partitions and expired sessions, and znodes that are deleted
+// and made again with the same data and version: each update says only what differs from the
+// last one, in order, and the copy shows it. When all is calm, the copy is the subtree.
 func TestTree_Random(t *testing.T) {
 	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {
@@ -51,7 +53,14 @@ func TestTree_Random(t *testing.T) {
 					if err != nil {
 						continue
 					}
-					err = tree.Run(ctx, s, func(u TreeUpdate) { tellTree(t, told, u) })
+					first := true
+					err = tree.Run(ctx, s, func(u TreeUpdate) {
+						if u.First != first {
+							t.Errorf("seed %d: %+v, want first %v", seed, u, first)
+						}
+						first = false
+						tellTree(t, tree, told, u)
+					})
 					if err != nil && s.Context().Err() == nil {
 						t.Errorf("seed %d: %v", seed, err)
 					}
@@ -59,7 +68,7 @@ func TestTree_Random(t *testing.T) {
 			}()
 			for range 60 {
 				randomChange(w, r)
-				switch r.IntN(12) {
+				switch r.IntN(14) {
 				case 0:
 					w.Partition("reader:2181")
 				case 1:
@@ -68,6 +77,8 @@ func TestTree_Random(t *testing.T) {
 					w.DropConnections("reader:2181")
 				case 3:
 					w.LoseReply(memzk.AnyOp, 1+r.IntN(5), r.IntN(2) == 0)
+				case 4:
+					w.expireOne(r)
 				}
 				time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)
 			}
@@ -85,14 +96,24 @@ func TestTree_Random(t *testing.T) {
 	})
 }
 
-// tellTree applies an update to what was told, by Mzxid.
-func tellTree(t *testing.T, told map[string]int64, u TreeUpdate) {
+// tellTree applies an update to what was told.
+func tellTree(t *testing.T, tree *Tree, told map[string]int64, u TreeUpdate) {
+	if !slices.IsSortedFunc(u.Changes, func(a, b TreeChange) int { return cmp.Or(strings.Compare(a.Path, b.Path), 1) }) {
+		t.Errorf("not in the order of the paths: %+v", u.Changes)
+	}
 	for _, c := range u.Changes {
-		if mzxid, had := told[c.Path]; had != (c.Old != nil) || had && mzxid != c.Old.Mzxid {
+		mzxid, had := told[c.Path]
+		if had != (c.Old != nil) || had && mzxid != c.Old.Mzxid || had && c.New != nil && mzxid == c.New.Mzxid || !had && c.New == nil {
 			t.Errorf("%s: %+v after %d (%v)", c.Path, c, mzxid, had)
+		}
+		if now, _ := tree.Get(c.Path); now != c.New {
+			t.Errorf("%s: the copy has %+v, the update %+v", c.Path, now, c.New)
 		}
 		if delete(told, c.Path); c.New != nil {
 			told[c.Path] = c.New.Mzxid
+			if c.New.Mzxid > u.Last {
+				t.Errorf("%s: mzxid %d, last %d", c.Path, c.New.Mzxid, u.Last)
+			}
 		}
 	}
 }
@@ -102,9 +123,13 @@ func randomChange(w *world, r *rand.Rand) {
 	for range 1 + r.IntN(3) {
 		path += fmt.Sprintf("/%d", r.IntN(4))
 	}
-	switch r.IntN(3) {
+	switch r.IntN(4) {
 	case 0:
 		_ = w.Create(path, []byte("new"))
+	case 3:
+		if n, err := w.Get(path); err == nil && w.Delete(path) == nil {
+			_ = w.Create(path, n.Data)
+		}
 	case 1:
 		_ = w.Set(path, fmt.Append(nil, r.IntN(1000)))
 	case 2:
