@@ -360,21 +360,23 @@ func (q *items) Peek(ctx context.Context) ([]byte, error) {
 	return nil, fmt.Errorf("peek into %s: %w", q.dir, ErrEmpty)
 }
 
-// bury moves an item that was reserved too often to the queue of dead letters,
-// <path>-dead. It does so in one multi, so the item is always in exactly one of the
-// two queues.
+// bury moves an item that was reserved too often, and is not reserved now, to the queue of
+// dead letters, <path>-dead, in one multi: the item is always in exactly one of the two.
 func (q *items) bury(ctx context.Context, it item, body []byte, version int32) error {
 	dir := q.path + "-dead"
-	err := withDirs(ctx, dir, func() error {
-		return q.ops.do(ctx, q.ops.sameEra(it.era),
-			session.DeleteOp(child(q.dir, it.name), version),
-			session.CreateOp(child(dir, fifoPrefix), body, session.PersistentSequential))
-	}, func(ctx context.Context, _ string) error { return newEra(ctx, newOperations(q.s, dir), dir) })
+	dead := child(dir, fifoPrefix)
+	ops := append([]session.Op{q.ops.sameEra(it.era)}, q.removal(it.name)...)
+	ops[len(ops)-1] = session.DeleteOp(child(q.dir, it.name), version)
+	ops = append(ops, session.CreateOp(dead, body, session.PersistentSequential))
+	err := withDirs(ctx, dir, func() error { return q.ops.do(ctx, ops...) }, func(ctx context.Context, _ string) error {
+		return cmp.Or(createContainers(ctx, q.s, child(q.claims, it.name)), newEra(ctx, newOperations(q.s, dir), dir))
+	})
+	failed, _ := errors.AsType[*session.MultiError](err)
 	switch {
 	case err == nil:
 		q.logger.Warn("moved an item that was reserved too often to the dead letters", "item", child(q.dir, it.name), "dead", dir)
 		return nil
-	case errors.Is(err, session.ErrNodeExists):
+	case failed != nil && failed.Path == dead && errors.Is(err, session.ErrNodeExists):
 		err = ErrSequence
 	case errors.Is(err, errEra):
 		return err
