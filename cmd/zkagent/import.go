@@ -33,7 +33,7 @@ import (
 )
 
 var importKinds = map[string][]string{
-	"consul-template": {".hcl", ".json", ".ctmpl.hcl"}, "confd": {".toml"}, "remco": {".toml"}, "nerve": {".json"}, "synapse": {".json"},
+	"consul-template": {".hcl", ".json", ".ctmpl.hcl"}, "confd": {".toml"}, "remco": {".toml"}, "nerve": {".json", ".yaml"}, "synapse": {".json", ".yaml"},
 }
 
 type importOptions struct {

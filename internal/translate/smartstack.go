@@ -1,56 +1,81 @@
 package translate
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha1" //nolint:gosec // as Synapse has it
-	"encoding/json"
 	"fmt"
 	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v2"
 )
 
 // Synapse translates synapse.conf.json: each watcher becomes a group, and the
-// sections for HAProxy one template.
+// sections for HAProxy one template. A file of service_conf_dir has one watcher;
+// the watchers of all files are in the template of the main file.
 func Synapse(r *Result, name string, data []byte) (*Result, error) {
-	r, m, err := r.open("Synapse", layoutPlain, name, data, json.Unmarshal)
+	f := settingsFile{name: name, order: map[string][]string{}}
+	next, m, err := (*Result)(nil).open("Synapse", layoutPlain, name, data, f.unmarshal)
 	if err != nil {
 		return nil, err
 	}
-	s := synapse{r: r, data: data}
-	r.keys(m, " has no counterpart here", map[string]string{"statsd": "statsd is not needed: the agent has its counters at /metrics", "service_conf_dir": confDir},
+	if f.settings = m; r != nil {
+		next.from, next.files = r.from, r.files
+	}
+	next.files = append(next.files, f)
+	s := synapse{r: next}
+	if main := slices.IndexFunc(next.files, func(f settingsFile) bool { return f.settings["discovery"] == nil }); main >= 0 {
+		s.settingsFile = next.files[main]
+	} else {
+		next.miss("no file has the section haproxy: name the main file of Synapse, too, or the directory of both")
+	}
+	s.translate()
+	return next, nil
+}
+
+// translate translates the main file, with the watchers of the others.
+func (s *synapse) translate() {
+	m := s.settings
+	s.r.keys(m, " has no counterpart here", map[string]string{"statsd": "statsd is not needed: the agent has its counters at /metrics", "service_conf_dir": confDir},
 		"services", "haproxy")
-	top := first(m["haproxy"])
-	s.top = top
-	s.base(top)
-	r.note("Synapse writes an id at each server and remembers it; here HAProxy numbers the servers in their order")
+	s.top = first(m["haproxy"])
+	s.base(s.top)
+	s.r.note("Synapse remembers the id of each server; here an id is the place of the server in the order of their addresses, and an id in haproxy_server_options is left out")
 	list := first(m["services"])
-	for _, name := range s.inOrder(list, "services") {
+	for _, name := range s.order["/services"] {
 		s.service(name, first(list[name]))
 	}
-	if _, ok := top["shared_frontend"]; ok {
+	for _, f := range s.r.files {
+		switch base := filepath.Base(f.name); {
+		case f.settings["discovery"] != nil:
+			s.service(strings.TrimSuffix(base, filepath.Ext(base)), f.settings)
+		case f.name != s.name:
+			s.r.miss("%s and %s have the sections of two HAProxies: import them one by one", s.name, f.name)
+		}
+	}
+	if _, ok := s.top["shared_frontend"]; ok {
 		s.text.WriteString("\n")
 		s.section("frontend shared-frontend", s.shared)
 	} else if len(s.shared) > 0 {
-		r.note("Synapse leaves shared_frontend of services out where haproxy has none, and so does the template")
+		s.r.note("Synapse leaves shared_frontend of services out where haproxy has none, and so does the template")
 	}
-	if top != nil && text(top["do_writes"]) != "false" {
-		t := &Template{Destination: cmp.Or(text(top["config_file_path"]), "/etc/haproxy/haproxy.cfg"), Text: s.text.String()}
-		if text(top["do_reloads"]) != "false" {
-			t.reload = command(text(top["reload_command"]), nil)
+	if s.top != nil && text(s.top["do_writes"]) != "false" {
+		t := &Template{Destination: cmp.Or(text(s.top["config_file_path"]), "/etc/haproxy/haproxy.cfg"), Text: s.text.String()}
+		if text(s.top["do_reloads"]) != "false" {
+			t.reload = command(text(s.top["reload_command"]), nil)
 		}
-		r.add(t)
+		s.r.add(t)
 	}
-	return r, nil
 }
 
 type synapse struct {
+	settingsFile
 	r    *Result
-	data []byte // the file
 	text strings.Builder
 	top  map[string]any // the section haproxy of the file
 
@@ -59,31 +84,40 @@ type synapse struct {
 	defaults []string // the lines of the section of that name
 }
 
-// inOrder returns the keys of an object of the file in the order of the file, which is
-// the order of the sections.
-func (s *synapse) inOrder(m map[string]any, path ...string) []string {
-	raw := json.RawMessage(s.data)
-	for _, key := range path {
-		var inner map[string]json.RawMessage
-		if json.Unmarshal(raw, &inner) != nil {
-			return sorted(m)
+// settingsFile is a file of Synapse or Nerve.
+type settingsFile struct {
+	name     string
+	settings map[string]any
+	order    map[string][]string // the keys of each map by its path, in the order of the file
+}
+
+// unmarshal reads YAML, as both programs do, and so JSON with comments.
+func (f *settingsFile) unmarshal(data []byte, m any) error {
+	var list yaml.MapSlice
+	err := yaml.Unmarshal(data, &list)
+	*m.(*map[string]any) = f.texted("", list).(map[string]any)
+	return err
+}
+
+// texted is a value with maps whose keys are texts.
+func (f *settingsFile) texted(path string, v any) any {
+	switch v := v.(type) {
+	case yaml.MapSlice:
+		m := map[string]any{}
+		for _, item := range v {
+			key := fmt.Sprint(item.Key)
+			if _, again := m[key]; !again {
+				f.order[path] = append(f.order[path], key)
+			}
+			m[key] = f.texted(path+"/"+key, item.Value)
 		}
-		raw = inner[key]
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	var keys []string
-	if _, err := dec.Token(); err != nil {
-		return nil
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		var value json.RawMessage
-		if err != nil || dec.Decode(&value) != nil {
-			return sorted(m)
+		return m
+	case []any:
+		for i := range v {
+			v[i] = f.texted(path, v[i])
 		}
-		keys = append(slices.DeleteFunc(keys, func(k string) bool { return k == key }), fmt.Sprint(key))
 	}
-	return keys
+	return v
 }
 
 // What a line of HAProxy may begin with in a frontend and in a backend. Synapse puts
@@ -164,7 +198,7 @@ func (s *synapse) base(m map[string]any) {
 	s.defaults = texts(m["defaults"])
 	s.section("defaults", s.defaults)
 	extra := first(m["extra_sections"])
-	for _, title := range s.inOrder(extra, "haproxy", "extra_sections") {
+	for _, title := range s.order["/haproxy/extra_sections"] {
 		s.text.WriteString("\n")
 		s.section(title, texts(extra[title]))
 	}
@@ -218,89 +252,139 @@ func (s *synapse) service(name string, m map[string]any) {
 	lines := s.lines(name, "backend", h)
 	s.section("backend "+backend, lines)
 	if slices.ContainsFunc(slices.Concat(lines, s.defaults), func(l string) bool { return strings.Join(strings.Fields(l), " ") == "hash-type consistent" }) {
-		miss("hash-type consistent of %s: it places servers by their ids, which Synapse writes and remembers: write an id at each server, or take hash-type consistent out", name)
+		miss("hash-type consistent of %s: it places servers by their ids, which Synapse remembers: here they change when a server comes or goes; take hash-type consistent out", name)
 	}
-	s.servers(l, h, defaults, text(m["keep_default_servers"]) == "true", !slices.Contains(lines, "mode tcp"), text(h["cookie_value_method"]) == "hash")
+	s.servers(servers{
+		group: l, options: text(h["server_options"]), override: text(h["server_port_override"]), order: text(h["backend_order"]),
+		keep: text(m["keep_default_servers"]) == "true", cookie: !slices.Contains(lines, "mode tcp"), hash: text(h["cookie_value_method"]) == "hash",
+	}, defaults)
 }
 
 var weightOption = regexp.MustCompile(`\bweight\b`)
 
-// ownOptions prints what a member wants at its line. What HAProxy would take for more
-// than words of the line is left out.
-const ownOptions = `{{ with rawLabel "haproxy_server_options" . }}{{ if regexMatch "^[!-$&-~ ]*$" . }}` +
-	`{{ range splitList " " . }}{{ with . }} {{ haproxyToken . }}{{ end }}{{ end }}{{ end }}{{ end }}`
-
-// servers are the lines of the members; without members those of default_servers.
-func (s *synapse) servers(l string, h map[string]any, defaults []map[string]any, keep, cookie, hash bool) {
-	cookieOf := func(name string) string {
-		expr, member := strings.CutPrefix(name, "{{ haproxyToken .Name }}")
-		switch {
-		case !cookie:
-			return ""
-		case !hash:
-			return " cookie " + name
-		case member && expr != "":
-			return ` cookie {{ print (haproxyToken .Name) "_" .Address | sha1sum }}`
-		}
-		return fmt.Sprintf(" cookie %x", sha1.Sum([]byte(name))) //nolint:gosec // not for secrets: a name in a cookie
-	}
-	options := func(host, port, name string) string {
-		o := strings.NewReplacer("%{host}", host, "%{port}", port, "%{name}", name).Replace(plain(text(h["server_options"])))
-		return " " + o // also of none
-	}
-	var fixed strings.Builder
-	for _, d := range defaults {
-		host, port, name := text(d["host"]), text(d["port"]), text(d["name"])
-		fmt.Fprintf(&fixed, "\tserver %s %s:%s%s%s\n", plain(strings.TrimPrefix(name+"_"+host+":"+port, "_")), host, port,
-			cookieOf(plain(strings.TrimPrefix(name+"_"+host+":"+port, "_"))), options(host, port, name))
-	}
-	if l == "" {
-		s.text.WriteString(fixed.String())
-		return
-	}
-	own, order := ownOptions, text(h["backend_order"])
-	if keep && len(defaults) > 0 && strings.HasSuffix(order, "sc") {
-		s.r.miss("backend_order of group %s with keep_default_servers: the servers of the group come first", l)
-	}
-	if text(s.top["use_nerve_weights"]) == "true" {
-		if weightOption.MatchString(text(h["server_options"])) {
-			s.r.miss("use_nerve_weights with a weight in server_options of group %s: take one of them out", l)
-		}
-		stripped := strings.Replace(own, `splitList " " .`, "regexReplaceAll `\\bweight +[0-9]+` \"\" . | splitList \" \"", 1)
-		own = "{{ if eq .Weight 1 }}" + own + "{{ else }}" + stripped + " weight {{ .Weight }}{{ end }}"
-	}
-	port := cmp.Or(text(h["server_port_override"]), "{{ .Port }}")
-	line := fmt.Sprintf("\tserver {{ haproxyToken .Name }}_{{ .Address }} {{ .Address }}%s%s%s\n",
-		cookieOf("{{ haproxyToken .Name }}_{{ .Address }}"), options("{{ .Host }}", port, "{{ haproxyToken .Name }}"), own)
-	if port != "{{ .Port }}" {
-		line = strings.NewReplacer("{{ .Address }}", "{{ .Host }}:"+port, `"_" .Address`, `"_" .Host ":`+port+`"`).Replace(line)
-	}
-	s.text.WriteString("{{ range " + s.ordered(l, order, !keep && fixed.Len() > 0) + " }}" + line)
-	if !keep && fixed.Len() > 0 {
-		s.text.WriteString("{{ else }}" + fixed.String())
-	}
-	s.text.WriteString("{{ end }}")
-	if keep {
-		s.text.WriteString(fixed.String())
-	}
+// ownOptions prints what a member wants at its line, without what the line has already.
+// What HAProxy would take for more than words of the line is left out.
+func ownOptions(has string) string {
+	return `{{ with rawLabel "haproxy_server_options" . }}{{ if regexMatch "^[!-$&-~ ]*$" . }}` +
+		"{{ range regexReplaceAll `(^| )(" + has + ") +[0-9]+` \"\" . | splitList \" \" }}{{ with . }} {{ haproxyToken . }}{{ end }}{{ end }}{{ end }}{{ end }}"
 }
 
-// ordered is the list of the members in the order of backend_order: by address, or by the
-// names of their servers.
-func (s *synapse) ordered(l, order string, hasElse bool) string {
-	group := quoteGo(l)
-	if order != "asc" && order != "desc" {
-		return "members " + group
+// servers are the lines of the servers of a backend.
+type servers struct {
+	group           string // the label of its group; empty for a stub
+	options         string // of each server
+	override, order string
+	keep            bool // the default servers stay beside the members
+	cookie, hash    bool
+}
+
+// cookieOf is the cookie of the server that is called so.
+func (v servers) cookieOf(name string) string {
+	switch {
+	case !v.cookie:
+		return ""
+	case !v.hash:
+		return " cookie " + name
+	case name == memberName:
+		return ` cookie {{ print (haproxyToken .Name) "_" .Address | sha1sum }}`
 	}
-	otherwise := map[bool]string{true: "{{ else }}"}[hasElse]
-	s.text.WriteString("{{ range members " + group + " }}{{ scratch.MapSet " + group + ` (print .Name "_" .Address) . }}` + otherwise + "{{ end }}")
-	return map[string]string{"asc": "", "desc": "sprig_reverse "}[order] + "(scratch.MapValues " + group + ")"
+	return fmt.Sprintf(" cookie %x", sha1.Sum([]byte(name))) //nolint:gosec // not for secrets: a name in a cookie
+}
+
+// filled are the options of a server; a blank for none.
+func (v servers) filled(host, port, name string) string {
+	return " " + strings.NewReplacer("%{host}", host, "%{port}", port, "%{name}", name).Replace(plain(v.options))
+}
+
+// fixed are the lines of the default servers. Their ids follow those of the members.
+func (v servers) fixed(defaults []map[string]any) string {
+	lines := map[string]string{}
+	var labels []string
+	for i, d := range defaults {
+		host, port, name := text(d["host"]), text(d["port"]), text(d["name"])
+		id := strconv.Itoa(i + 1)
+		if v.keep && v.group != "" {
+			port = cmp.Or(v.override, port)
+			id = fmt.Sprintf("{{ len (members %s) | add %d }}", quoteGo(v.group), i+1)
+		}
+		label := plain(strings.TrimPrefix(name+"_"+host+":"+port, "_"))
+		labels = append(labels, label)
+		lines[label] = fmt.Sprintf("\tserver %s %s:%s id %s%s%s\n", label, host, port, id, v.cookieOf(label), v.filled(host, port, name))
+	}
+	if strings.HasSuffix(v.order, "sc") {
+		slices.Sort(labels)
+	}
+	if v.order == "desc" {
+		slices.Reverse(labels)
+	}
+	var b strings.Builder
+	for _, label := range labels {
+		b.WriteString(lines[label])
+	}
+	return b.String()
+}
+
+// memberName is the name of the server of a member.
+const memberName = "{{ haproxyToken .Name }}_{{ .Address }}"
+
+var blanks = regexp.MustCompile(` +`)
+
+// servers are the lines of the members; without members those of default_servers.
+func (s *synapse) servers(v servers, defaults []map[string]any) {
+	fixed := v.fixed(defaults)
+	if v.group == "" {
+		s.text.WriteString(fixed)
+		return
+	}
+	if v.keep && fixed != "" && strings.HasSuffix(v.order, "sc") {
+		s.r.miss("backend_order of group %s with keep_default_servers: the servers of the group come first", v.group)
+	}
+	port := cmp.Or(v.override, "{{ .Port }}")
+	end := v.filled("{{ .Host }}", port, "{{ haproxyToken .Name }}")
+	if text(s.top["use_nerve_weights"]) == "true" {
+		if weightOption.MatchString(end) {
+			s.r.miss("use_nerve_weights with a weight in server_options of group %s: take one of them out", v.group)
+		}
+		weighted := strings.TrimRight(blanks.ReplaceAllString(end, " "), " ") + ownOptions("id|weight")
+		end = "{{ if eq .Weight 1 }}" + end + ownOptions("id") + "{{ else }}" + weighted + " weight {{ .Weight }}{{ end }}"
+	} else {
+		end += ownOptions("id")
+	}
+	line := "\tserver " + memberName + " {{ .Address }} id {{ $id }}" + v.cookieOf(memberName) + end + "\n"
+	if v.override != "" {
+		line = strings.NewReplacer("{{ .Address }}", "{{ .Host }}:"+port, `"_" .Address`, `"_" .Host ":`+port+`"`).Replace(line)
+	}
+	none, after := "", ""
+	switch {
+	case fixed == "":
+	case v.keep:
+		none, after = "{{ else }}", fixed
+	default:
+		none = "{{ else }}" + fixed
+	}
+	s.text.WriteString(v.loop(line, none) + none + "{{ end }}" + after)
+}
+
+// loop prints a line for each member, in the order of backend_order: by address, or by the
+// names of their servers.
+func (v servers) loop(line, none string) string {
+	group := quoteGo(v.group)
+	loop := "{{ range $i, $_ := members " + group + " }}{{ $id := add $i 1 }}"
+	sorted, known := map[string]string{"asc": "", "desc": "sprig_reverse "}[v.order]
+	if !known {
+		return loop + line
+	}
+	put := "{{ scratch.MapSet " + group + ` (print .Name "_" .Address) (dict "id" $id "member" .) }}`
+	if none != "" {
+		put += "{{ else }}"
+	}
+	return loop + put + "{{ end }}{{ range " + sorted + "(scratch.MapValues " + group + ") }}{{ $id := .id }}{{ with .member }}" + line + "{{ end }}"
 }
 
 // Nerve translates nerve.conf.json: each service becomes a service block that
 // writes what Nerve writes.
 func Nerve(r *Result, name string, data []byte) (*Result, error) {
-	r, m, err := r.open("Nerve", layoutPlain, name, data, json.Unmarshal)
+	r, m, err := r.open("Nerve", layoutPlain, name, data, (&settingsFile{order: map[string][]string{}}).unmarshal)
 	if err != nil {
 		return nil, err
 	}

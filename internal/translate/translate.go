@@ -38,7 +38,8 @@ type Result struct {
 	others    []other           // blocks that are neither groups nor templates
 	Templates []*Template
 	program   *program
-	logLevel  string // empty: the default
+	files     []settingsFile // Synapse's
+	logLevel  string         // empty: the default
 	notes
 }
 
