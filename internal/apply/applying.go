@@ -35,6 +35,7 @@ type applying struct {
 	taken     map[string]string // destinations that the template must not take, with the reasons
 	gone      []string          // destinations that are no longer wanted
 	made      []string          // directories, the latest first
+	empty     []string          // directories that may have lost their last file, inner ones first
 	submitted bool
 	changed   int
 	release   func(failed *Halt) error // of the permit; nil: there is none

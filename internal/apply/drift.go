@@ -224,12 +224,20 @@ func (e *Engine) keeps(dest string) bool {
 
 // takenBy says why a destination is not taken.
 func (t *applying) takenBy(dest string) string {
+	above := func(a, b string) bool { return strings.HasPrefix(b, a+"/") }
 	for _, o := range t.outputs {
-		above, isAbove := strings.CutPrefix(dest, o.Destination)
-		below, isBelow := strings.CutPrefix(o.Destination, dest)
-		if isAbove && strings.HasPrefix(above, "/") || isBelow && strings.HasPrefix(below, "/") {
+		if above(o.Destination, dest) || above(dest, o.Destination) {
 			return fmt.Sprintf("cannot be there together with %s of the key %q: rename one of the two keys", o.Destination, o.eachKey())
 		}
+	}
+	old := parent(dest, t.job.Bundle.written)
+	for path := range t.job.Bundle.written {
+		if above(dest, path) && (old == "" || path < old) {
+			old = path
+		}
+	}
+	if old != "" {
+		return "needs the place of " + old + ", the file of an earlier key, which stays: remove this key, and add it again in a later change"
 	}
 	return "something else wrote this file, and a key of for_each must not take it; move it away, or set adopt = true in the template"
 }

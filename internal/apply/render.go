@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/event"
@@ -149,18 +150,31 @@ func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each,
 
 // findGone lists the files that previous applies wrote and that are no longer
 // wanted. Only a for_each has such: the destination of a plain template that
-// was renamed is left alone.
+// was renamed is left alone. A file above or below a wanted one stays, because the
+// wanted one cannot take its place in one step.
 func (t *applying) findGone(wanted map[string]string) {
 	b := t.job.Bundle
 	if b.Config.ForEach == nil || t.job.Mode != ModeView {
 		return
 	}
 	t.loadRecord()
+	dirs := t.directories()
 	for dest := range b.written {
-		if _, ok := wanted[dest]; !ok {
+		if wanted[dest] == "" && !dirs[dest] && parent(dest, wanted) == "" {
 			t.gone = append(t.gone, dest)
 		}
 	}
+}
+
+// parent is the nearest of the paths that has another one below it; "": none has.
+func parent[T any](path string, paths map[string]T) string {
+	for path != "/" {
+		path = filepath.Dir(path)
+		if _, ok := paths[path]; ok {
+			return path
+		}
+	}
+	return ""
 }
 
 // directories are those of the outputs whose keys hold slashes: no other key can have a file
@@ -325,11 +339,19 @@ func (t *applying) remember() {
 			break // removals come last.
 		}
 		if rec, err := s.Written(); err == nil {
+			if o := t.staged[i]; o.Config.CreateDirs {
+				rec.Dirs = strings.Count(o.eachKey(), "/")
+			}
 			w[s.Destination()] = rec
 		}
 	}
 	for _, dest := range t.gone {
+		dirs := w[dest].Dirs
 		delete(w, dest)
+		for range dirs {
+			dest = filepath.Dir(dest)
+			t.empty = append(t.empty, dest)
+		}
 	}
 	// The next process has a use for it: to remove files, and to leave edited ones alone.
 	c := t.job.Bundle.Config

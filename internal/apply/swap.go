@@ -73,7 +73,9 @@ func (t *applying) afterSwap(ctx context.Context, restore func(failed error) err
 		return errors.Join(&failure{stage: stageReload, err: restored, retry: retry, reload: !restored.clean && !restored.stuck}, t.tx.Commit())
 	}
 	t.remember()
-	return errors.Join(err, t.tx.Commit())
+	err = errors.Join(err, t.tx.Commit())
+	files.RemoveDirs(t.empty)
+	return err
 }
 
 // settled is what follows the reload of a rolling one: the pause, then the

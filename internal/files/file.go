@@ -382,6 +382,7 @@ type Written struct {
 	Mode   fs.FileMode `json:"mode"`
 	UID    int         `json:"uid"`
 	GID    int         `json:"gid"`
+	Dirs   int         `json:"dirs,omitempty"` // directories above it that go with their last file
 
 	// Of the file as it was last seen with that digest: while they stand,
 	// the bytes need not be read again.
