@@ -1,18 +1,22 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
@@ -38,7 +42,8 @@ import (
 //
 // At any time: what a template prints raw has only the characters that docs/security.md
 // has for it; JSON stays JSON; the number of goroutines is bounded; the text of a
-// condition is, too; no template fails. When everything hostile is gone, the files are as they were before,
+// condition is, too; no template fails; lines of the log are short and printable, and so is
+// the record of the agent. When everything hostile is gone, the files are as they were before,
 // and no condition is open.
 func TestHostile_Seeds(t *testing.T) {
 	testhelp.Seeds(t, 2*time.Second, func(t *testing.T, seed uint64) {
@@ -66,7 +71,8 @@ const (
 	hostileGoroutines = 400 // a set of groups has at most one follower; the rest is what an agent has
 )
 
-var hostileFormats = []string{"nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text", "auto"}
+var hostileFormats = []string{"nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text", "auto",
+	`fields:{"address":"$.host","port":"$.port","id":"$.name","labels":{"l":"$.labels.zone","n":"name","d":"data"}}`, `fields:{"address":"data","match":"^([^ ]*)$","id":"name"}`}
 
 type hostileWorld struct {
 	t     *testing.T
@@ -78,6 +84,7 @@ type hostileWorld struct {
 	good  map[string]memzk.Node // everything before the first strike
 	file  string                // the first good file
 	each  []string              // the first good files of the for_each
+	log   hostileLog
 	stop  func()
 }
 
@@ -89,7 +96,7 @@ func newHostileWorld(t *testing.T, dir string, seed uint64) *hostileWorld {
 	w.must(w.srv.Create("/flat/a", []byte("1")))
 	w.must(w.srv.Create("/flat/ready", nil))
 	c := Config{
-		ID: "a1", Host: "a1", OnStop: "leave", ZooKeeper: zk, StateDir: filepath.Join(dir, "state"),
+		ID: "a1", Host: "a1", OnStop: "leave", Logger: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelInfo})), ZooKeeper: zk, StateDir: filepath.Join(dir, "state"),
 		Configs: []config.Config{
 			{Name: "plain", Path: "/plain", Layout: config.LayoutPlain, MaxBytes: hostileBytes},
 			{Name: "flat", Path: "/flat", MaxBytes: hostileBytes},
@@ -99,12 +106,13 @@ func newHostileWorld(t *testing.T, dir string, seed uint64) *hostileWorld {
 		Elections: []election.Config{{Name: "e", Path: "/e", Dialect: "curator"}},
 	}
 	members := ""
-	for _, f := range hostileFormats {
-		w.must(w.srv.Create("/g/"+f, nil))
+	for i, f := range hostileFormats {
+		name := fmt.Sprint("f", i)
+		w.must(w.srv.Create("/g/"+name, nil))
 		c.Groups = append(c.Groups, registry.GroupConfig{
-			Name: f, Path: "/g/" + f, Format: f, OnEmpty: "render", MaxMembers: 20, MaxBytes: hostileBytes, NoDamping: true, Guard: registry.GuardConfig{Off: true},
+			Name: name, Path: "/g/" + name, Format: f, OnEmpty: "render", MaxMembers: 20, MaxBytes: hostileBytes, NoDamping: true, Guard: registry.GuardConfig{Off: true},
 		})
-		members += `{{ range members "` + f + `" "any" }}{{ template "m" . }}{{ else }}{{ end }}`
+		members += `{{ range members "` + name + `" "any" }}{{ template "m" . }}{{ else }}{{ end }}`
 	}
 	c.Bundles = []apply.Config{
 		{Name: "raw", Templates: []apply.FileConfig{{
@@ -198,7 +206,7 @@ func (w *hostileWorld) strike() {
 	slices.Sort(paths)
 	path, data := pick(w.r, paths), pick(w.r, testhelp.HostileData)
 	if w.r.IntN(2) == 0 { // half of all below what has few znodes
-		path = pick(w.r, []string{"/sets", "/plain", "/flat", "/versioned", "/e", "/g/" + pick(w.r, hostileFormats)})
+		path = pick(w.r, []string{"/sets", "/plain", "/flat", "/versioned", "/e", fmt.Sprint("/g/f", w.r.IntN(len(hostileFormats)))})
 	}
 	what := ""
 	var err error
@@ -259,6 +267,43 @@ func (w *hostileWorld) look() {
 			w.t.Errorf("the text of %s has %d bytes", c.Name(), len(c.Text))
 		}
 	}
+	for line := range strings.Lines(w.log.take()) {
+		if text := strings.TrimSuffix(line, "\n"); len(text) > 8<<10 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			w.t.Errorf("a line of the log has %d bytes: %.2000q", len(text), text)
+		}
+	}
+	record := w.srv.Tree()[fleet.AgentPath("a1")].Data
+	if ours := json.Valid(record) && bytes.Contains(record, []byte(`"health"`)); ours && len(record) > 32<<10 || ours && strings.ContainsFunc(string(record), func(r rune) bool { return !unicode.IsPrint(r) }) {
+		w.t.Errorf("the agent's record has %d bytes: %.2000q", len(record), record)
+	}
+	families, err := w.agent.Registry().Gather()
+	series := 0
+	for _, f := range families {
+		series += len(f.GetMetric())
+	}
+	if err != nil || series > 2000 {
+		w.t.Errorf("%d time series, %v", series, err)
+	}
+}
+
+// hostileLog is what the agent has logged since it was looked at.
+type hostileLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *hostileLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *hostileLog) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
 }
 
 // cleanUp takes back everything hostile, and checks that all is right again.

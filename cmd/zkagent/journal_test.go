@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/coreos/go-systemd/v22/journal"
+
+	"github.com/zkagent/zkagent/internal/term"
 )
 
 func TestFieldHandler(t *testing.T) {
@@ -38,6 +40,33 @@ func TestFieldHandler(t *testing.T) {
 	log.Info("later")
 	if !strings.HasPrefix(out.String(), "<6>later") {
 		t.Errorf("without the journal, standard error got %q", out.String())
+	}
+}
+
+// TestLog_GiantTexts: one text of ZooKeeper fills no disk, in any format of the log, and
+// forges no line.
+func TestLog_GiantTexts(t *testing.T) {
+	giant := strings.Repeat("x\n\x1b", 300_000)
+	var out bytes.Buffer
+	fields := 0
+	console := &term.Console{Err: &out}
+	for name, h := range map[string]slog.Handler{
+		"text": logHandler(console, "text", slog.LevelInfo), "json": logHandler(console, "json", slog.LevelInfo),
+		"journal": journalHandler{out: &out, level: slog.LevelInfo, send: func(_ string, _ journal.Priority, f map[string]string) error {
+			for _, text := range f {
+				fields += len(text)
+			}
+			return errors.New("no journal")
+		}},
+	} {
+		out.Reset()
+		slog.New(h).With("path", giant).Error(giant, "err", errors.New(giant))
+		if n := out.Len(); n > 200_000 || n < 1000 || bytes.Count(out.Bytes(), []byte("\n")) != 1 || bytes.Contains(out.Bytes(), []byte("\x1b")) {
+			t.Errorf("%s: %d bytes: %.200q", name, n, out.Bytes())
+		}
+	}
+	if fields > 100_000 {
+		t.Errorf("%d bytes in fields", fields)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/dev"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
@@ -106,8 +107,9 @@ func setLevel(v *slog.LevelVar, text string, verbose bool) {
 // socket they are lines with the level as a number in front; the journal adds the
 // time.
 func logHandler(console *term.Console, format string, level slog.Leveler) slog.Handler {
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: clipped}
 	if format == "json" {
-		return slog.NewJSONHandler(console.Err, &slog.HandlerOptions{Level: level})
+		return slog.NewJSONHandler(console.Err, options)
 	}
 	if under, _ := journal.StderrIsJournalStream(); under && format == "auto" {
 		if journal.Enabled() {
@@ -115,7 +117,18 @@ func logHandler(console *term.Console, format string, level slog.Leveler) slog.H
 		}
 		return journalHandler{out: console.Err, level: level}
 	}
-	return slog.NewTextHandler(console.Err, &slog.HandlerOptions{Level: level})
+	return slog.NewTextHandler(console.Err, options)
+}
+
+// maxLogged is how many bytes of one attribute are logged: a path or a text of ZooKeeper
+// can have a megabyte.
+const maxLogged = 8 << 10
+
+func clipped(_ []string, a slog.Attr) slog.Attr {
+	if text := a.Value.String(); len(text) > maxLogged {
+		a.Value = slog.StringValue(fleet.Clip(text, maxLogged))
+	}
+	return a
 }
 
 // settled is the time after which an agent has finished its start-up work.
@@ -176,8 +189,8 @@ func (h journalHandler) Enabled(_ context.Context, l slog.Level) bool { return l
 // which the journal adds. The attributes are fields, a group as a prefix; the first of a
 // name counts.
 func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
-	fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": r.Message}
-	line := bytes.NewBufferString(r.Message)
+	fields := map[string]string{"SYSLOG_IDENTIFIER": "zkagent", "ZKAGENT_EVENT": fleet.Clip(r.Message, maxLogged)}
+	line := bytes.NewBufferString(term.Printable(fleet.Clip(r.Message, maxLogged)))
 	if r.NumAttrs() > 0 || len(h.wraps) > 0 {
 		line.WriteByte(' ')
 	}
@@ -186,6 +199,7 @@ func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
 			return slog.Attr{}
 		}
 		key := fieldName(strings.Join(append(slices.Clone(groups), a.Key), "_"))
+		a = clipped(groups, a)
 		if _, taken := fields[key]; key != "" && !taken {
 			fields[key] = a.Value.String()
 		}
