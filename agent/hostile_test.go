@@ -71,8 +71,10 @@ const (
 	hostileGoroutines = 400 // a set of groups has at most one follower; the rest is what an agent has
 )
 
-var hostileFormats = []string{"nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text", "auto",
-	`fields:{"address":"$.host","port":"$.port","id":"$.name","labels":{"l":"$.labels.zone","n":"name","d":"data"}}`, `fields:{"address":"data","match":"^([^ ]*)$","id":"name"}`}
+var hostileFormats = []string{
+	"nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text", "auto",
+	`fields:{"address":"$.host","port":"$.port","id":"$.name","labels":{"l":"$.labels.zone","n":"name","d":"data"}}`, `fields:{"address":"data","match":"^([^ ]*)$","id":"name"}`,
+}
 
 type hostileWorld struct {
 	t     *testing.T

@@ -155,7 +155,7 @@ func (s *subdirs) change(from, to string) {
 	if got := s.files(); len(got) != 1 {
 		s.t.Errorf("without the keys there is %v", got)
 	}
-	for _, key := range strings.Fields(to) {
+	for key := range strings.FieldsSeq(to) {
 		s.place(key, "4")
 		if got := s.files(); got[key] != "4" {
 			s.t.Errorf("alone, %s has %v", key, got)
