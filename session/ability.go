@@ -22,8 +22,12 @@ import (
 // row it stops using an operation for a while, if there is another way. After two it
 // does not send a large request again.
 
-// bulkWatches stands for setWatches behind a read, among the operations.
-const bulkWatches int32 = -1000
+// Among the operations, bulkWatches stands for setWatches behind a read, and largeWatches for
+// setWatches of the size that was sent so far.
+const (
+	bulkWatches int32 = -1000 - iota
+	largeWatches
+)
 
 const (
 	refusedFor   = 12 * time.Hour   // how long a refusal counts: the server may be upgraded
@@ -45,6 +49,7 @@ type ability struct {
 	asked   time.Time // when we last asked for it; zero: never
 	wonder  bool      // it hung up on a request: its version may be the reason
 
+	renewal    int // bytes of a setWatches request while largeWatches is refused
 	size       int // requests of this size or more are suspected; 0: none
 	sizeStruck int
 	sizeUntil  time.Time
@@ -117,10 +122,28 @@ func (a *ability) wondered() bool {
 	return is
 }
 
-// hungUp notes that the server closed the connection while answers were awaited.
-func (a *ability) hungUp(calls []*call) {
+// watches returns how many bytes of watches one setWatches request may set.
+func (a *ability) watches() int {
+	if a.refuses(largeWatches) {
+		return locked(&a.mu, &a.renewal)
+	}
+	return setWatchesSize
+}
+
+// hungUp notes that the server closed the connection and did not answer calls. Requests that
+// set watches are half as large on the next one.
+func (a *ability) hungUp(calls []*call, awaited bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, c := range calls {
+		if n := len(c.frame) / 2; c.op == jute.OpSetWatches && (c.sent || c.partly) && n >= minFrame {
+			a.renewal, a.until[largeWatches] = n, time.Now().Add(refusedFor)
+			break
+		}
+	}
+	if !awaited {
+		return
+	}
 	a.wonder = true
 	largest := 0
 	struck := map[int32]bool{}

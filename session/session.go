@@ -105,7 +105,7 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	for _, c := range s.authCalls() {
 		w.setUp(c)
 	}
-	if !s.watches.renew(w.zxid, w.setUp) || !w.open(timeout) {
+	if !s.watches.renew(w.zxid, min(w.able.watches(), s.cfg.MaxFrame/2), w.setUp) || !w.open(timeout) {
 		return false
 	}
 	s.cur, s.server, s.lastErr = w, w.server, w.able.warning()
@@ -162,6 +162,10 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	if old := w.able.warning(); old != nil {
 		s.lastErr = fmt.Errorf("%w: %w", s.lastErr, old)
 	}
+	awaited := slices.ContainsFunc(calls, (*call).awaitsReply)
+	if hungUp(err) {
+		w.able.hungUp(calls, awaited)
+	}
 	h := s.hosts
 	if was == phaseAsking {
 		h.hung[w.server] = hungUp(err)
@@ -176,10 +180,6 @@ func (s *Session) lost(w *wire, was phase, calls []*call, err error) {
 	s.cur = nil
 	if s.endCause != nil {
 		return
-	}
-	awaited := slices.ContainsFunc(calls, (*call).awaitsReply)
-	if awaited && hungUp(err) {
-		w.able.hungUp(calls)
 	}
 	if time.Since(s.since) >= hardlyBegun || w.useful.Load() && !awaited {
 		h.failed, h.idle, h.rest = 0, 0, false

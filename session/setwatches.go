@@ -10,22 +10,22 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 )
 
-// setWatchesSize bounds one setWatches request. Servers refuse requests over
-// jute.maxbuffer, 1 MB unless configured smaller.
+// setWatchesSize bounds one setWatches request, unless the client or the server takes
+// smaller ones only.
 const setWatchesSize = 128 << 10
 
 // renew sends the requests that set all armed watches on a new connection, each as soon
-// as it is made, until send returns false. zxid is the latest that this session had seen
+// as it is made, until send returns false. limit bounds each. zxid is the latest that this session had seen
 // when it connected: the server fires at once for all later changes. Every request
 // carries that same value. The client library takes the latest zxid when it builds each
 // packet, and so loses events between that zxid and the one at the connect.
-func (b *watchBook) renew(zxid int64, send func(*call) bool) bool {
+func (b *watchBook) renew(zxid int64, limit int, send func(*call) bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.covers {
 		c.live = false
 	}
-	b.covers = nil
+	b.covers, b.limit = nil, limit
 	return b.set(zxid, slices.Collect(maps.Keys(b.t)), everyKind, send)
 }
 
@@ -35,7 +35,7 @@ func (b *watchBook) set(zxid int64, paths []string, of kinds, send func(*call) b
 	var batch watchBatch
 	for i, path := range paths {
 		b.put(&batch, path, of)
-		if size := batch.size(); size > setWatchesSize || size > 0 && i == len(paths)-1 {
+		if size := batch.size(); size > b.limit || size > 0 && i == len(paths)-1 {
 			if !send(b.setWatches(zxid, &batch)) {
 				return false
 			}

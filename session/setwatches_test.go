@@ -31,13 +31,13 @@ func TestRenew_Allocations(t *testing.T) {
 		size += len(c.frame)
 		return true
 	}
-	if !b.renew(7, send) || requests != 1+size/(setWatchesSize+100) || size < 5000*2*38 {
+	if !b.renew(7, setWatchesSize, send) || requests != 1+size/(setWatchesSize+100) || size < 5000*2*38 {
 		t.Errorf("%d requests of %d bytes", requests, size)
 	}
-	if got := testing.AllocsPerRun(5, func() { b.renew(7, send) }); got > 100 {
+	if got := testing.AllocsPerRun(5, func() { b.renew(7, setWatchesSize, send) }); got > 100 {
 		t.Errorf("%.0f allocations, at most 100 are wanted", got)
 	}
-	if b.renew(7, func(*call) bool { return false }) {
+	if b.renew(7, setWatchesSize, func(*call) bool { return false }) {
 		t.Error("a connection that has ended was set up")
 	}
 }
@@ -47,7 +47,7 @@ func BenchmarkRenew(b *testing.B) {
 	book := watching(20000)
 	b.ReportAllocs()
 	for b.Loop() {
-		book.renew(7, func(*call) bool { return true })
+		book.renew(7, setWatchesSize, func(*call) bool { return true })
 	}
 }
 
@@ -82,6 +82,58 @@ func TestSetWatches_RefusedAfterAReconnect(t *testing.T) {
 					t.Errorf("%s: refused with %d, the watch is believed to be set", kind, code)
 				}
 			}
+		})
+	}
+}
+
+// TestSetWatches_SmallBuffer: a server that takes small requests only, or a client with a small
+// limit, keeps the session and all of its watches over a reconnect.
+func TestSetWatches_SmallBuffer(t *testing.T) {
+	for name, c := range map[string]struct{ server, client int }{
+		"64 kB": {64 << 10, 0}, "4 kB": {4 << 10, 0}, "the client's": {4 << 10, 4 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleWith(t, memzk.Options{TickTime: time.Second, MaxFrame: c.server}, func(t *testing.T, srv *memzk.Server) {
+				cfg := memConfig(srv)
+				cfg.MaxFrame = c.client
+				s := dialMem(t, cfg)
+				defer func() { _ = s.Close() }()
+				watches := make([]*Watch, 3000)
+				for i := range watches {
+					_, _, w, err := s.ExistsW(t.Context(), fmt.Sprintf("/%0300d", i))
+					if err != nil {
+						t.Fatal(err)
+					}
+					watches[i] = w
+				}
+				for range 2 {
+					id, conns := s.ID(), s.Connection()
+					srv.DropConnections()
+					synctest.Wait()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					err := s.Sync(ctx, "/")
+					if cancel(); err != nil || s.ID() != id {
+						t.Fatalf("session %x after %x: %v", s.ID(), id, err)
+					}
+					if n := s.Connection() - conns; c.client != 0 && n != 1 {
+						t.Errorf("%d connections, want 1: the limit is known", n)
+					}
+				}
+				for i, w := range watches {
+					if w.Fired() {
+						t.Fatalf("watch %d fired", i)
+					}
+					if err := srv.Create(fmt.Sprintf("/%0300d", i), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				for i, w := range watches {
+					if !w.Fired() {
+						t.Fatalf("watch %d did not fire", i)
+					}
+				}
+			})
 		})
 	}
 }

@@ -182,6 +182,7 @@ type watchBook struct {
 	t  watchTable
 	n  int // kinds waited for, of all watches
 
+	limit  int               // bytes of a request that sets watches, for the present connection
 	covers []*RecursiveWatch // of the present connection, or one that has ended
 }
 
