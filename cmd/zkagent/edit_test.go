@@ -203,6 +203,29 @@ func TestConfirm_No(t *testing.T) {
 	d.inUse(1, "10s")
 }
 
+// Somebody publishes a config while the question stands: its znodes stay.
+func TestConfirm_ManagedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"zk", "set", "/site/port", "81"}, {"zk", "create", "/site/host"}, {"zk", "rm", "/site/port"}} {
+		d := newDesk(t, to30s)
+		for _, path := range []string{"/site", "/site/port"} {
+			if _, _, err := d.s.Create(t.Context(), path, []byte("80"), session.Persistent); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x := onTerminal(t, 80, d.env, args...)
+		x.await("[y/N] ")
+		if _, _, err := d.s.Create(t.Context(), "/site/ready", nil, session.Persistent); err != nil {
+			t.Fatal(err)
+		}
+		x.send("y\n")
+		shows(t, plain(x.end(1)), "belongs to the config /site")
+		if data, _, err := d.s.Get(t.Context(), "/site/port"); err != nil || string(data) != "80" {
+			t.Errorf("%v: got %q, %v", args, data, err)
+		}
+	}
+}
+
 // An emergency is confirmed by the config's name, and by nothing shorter.
 func TestEmergency_Terminal(t *testing.T) {
 	t.Parallel()

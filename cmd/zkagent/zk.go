@@ -397,10 +397,14 @@ func zkWriting(g *globals) []*cobra.Command {
 					return fail(exitUsage, err)
 				}
 				return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, _ *agent.Config) error {
-					if err := unmanaged(ctx, s, args[0], force); err != nil {
-						return err
+					err := unmanaged(ctx, s, args[0], force)
+					if err == nil {
+						err = g.confirm(c.Context(), c.Name()+" "+args[0])
 					}
-					if err := g.confirm(c.Context(), c.Name()+" "+args[0]); err != nil {
+					if err == nil { // The answer may come late.
+						err = unmanaged(ctx, s, args[0], force)
+					}
+					if err != nil {
 						return err
 					}
 					return hintNearby(ctx, s, args[0], run(ctx, s, args))
