@@ -21,7 +21,6 @@ import (
 const (
 	StateOK     = "ok"     // the version is in use
 	StateFailed = "failed" // the version was refused; the one before is in use
-	StateHeld   = "held"   // the agent waits before it uses a newer version
 	// StateMaintenance says that the host is in maintenance: no rollout waits
 	// for it, and it keeps its version.
 	StateMaintenance = "maintenance"

@@ -262,7 +262,7 @@ func TestVersioned_GC(t *testing.T) {
 		mustPublish(t, s, path, "", map[string]string{"a": fmt.Sprint(i), "same": "same"})
 	}
 	sub := NewSubscriber(SubscriberConfig{Path: path, ID: "agent-1"})
-	sub.Report(2, StateHeld, errors.New("maintenance"))
+	sub.Report(2, StateFailed, errors.New("refused"))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- sub.Run(ctx, s) }()
@@ -277,7 +277,7 @@ func TestVersioned_GC(t *testing.T) {
 	eventually(t, "the subscription", func() bool {
 		list, err := Subscribers(t.Context(), s, path)
 		must(t, err)
-		return len(list) == 1 && list[0] == Subscription{ID: "agent-1", Version: 2, State: StateHeld, Error: "maintenance"}
+		return len(list) == 1 && list[0] == Subscription{ID: "agent-1", Version: 2, State: StateFailed, Error: "refused"}
 	})
 	write(t, s, path+"/rollouts/r-0000000000", `{"version":3,"previous":1}`)
 	write(t, s, path+"/rollouts/current", "r-0000000000")
