@@ -29,8 +29,9 @@ test-all: setup ## run everything: long tests, more seeds, planted faults, the r
 	@mkdir -p $(CACHE) && rm -f $(REAL)
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test-versions newest
-	@GO=$(GO) nice $(GO) run ./internal/zktest/plants
+	@nice $(MAKE) --no-print-directory plants
 
+plants: export GOFLAGS = -trimpath -buildvcs=false
 plants: ## plant faults in the program, and look that the tests find each
 	@GO=$(GO) $(GO) run ./internal/zktest/plants
 

@@ -38,7 +38,7 @@ func TestMany_BytesInFlight(t *testing.T) {
 			if err := srv.Create("/t", nil); err != nil {
 				t.Fatal(err)
 			}
-			znodes := testhelp.Rounds(550, 700)
+			znodes := testhelp.Rounds(550, 600)
 			for i := range znodes {
 				paths = append(paths, fmt.Sprintf("/t/n%03d", i))
 				data := large
@@ -245,7 +245,7 @@ func TestStorm_ServerThatHangsUpAtARequest(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("/many/k%03d", i)
 	}
-	pause := time.Duration(testhelp.Rounds(2000, 100)) * time.Millisecond
+	pause := time.Duration(testhelp.Rounds(2000, 500)) * time.Millisecond
 	uses := map[string]func(ctx context.Context, s *Session) error{
 		"multiRead": func(ctx context.Context, s *Session) error { _, err := s.GetMany(ctx, many); return err },
 		"bulk": func(ctx context.Context, s *Session) error {

@@ -109,7 +109,7 @@ func (r *run) plantAll(ctx context.Context, home string, wanted *regexp.Regexp) 
 		return err
 	}
 	each, ctx := errgroup.WithContext(ctx)
-	each.SetLimit(runtime.NumCPU())
+	each.SetLimit(runtime.GOMAXPROCS(0))
 	for _, f := range faults {
 		for _, tests := range f.foundBy {
 			each.Go(func() error { return r.find(ctx, home, f, tests) })
@@ -128,7 +128,7 @@ func (r *run) build(ctx context.Context, home string, faults []*fault) ([]*fault
 		}
 		var out []byte
 		for _, pkg := range searched[home] {
-			build := exec.CommandContext(ctx, goCommand(), "test", "-c", "-ldflags=-s -w", "-gcflags=github.com/zkagent/zkagent/...=-l -e", "-overlay", overlay, "-o", r.program(pkg), "./"+pkg) //nolint:gosec // our own packages
+			build := exec.CommandContext(ctx, goCommand(), "test", "-c", "-ldflags=-s -w", "-gcflags=-l -e", "-overlay", overlay, "-o", r.program(pkg), "./"+pkg) //nolint:gosec // our own packages
 			if out, err = build.CombinedOutput(); err != nil {
 				break
 			}
@@ -175,7 +175,7 @@ func (r *run) find(ctx context.Context, home string, f *fault, tests string) err
 			continue
 		}
 		began := time.Now()
-		test := exec.CommandContext(ctx, r.program(pkg), "-test.run", "^("+tests+")", "-test.failfast", "-test.timeout", "20m") //nolint:gosec // our own test
+		test := exec.CommandContext(ctx, r.program(pkg), "-test.run", "^("+tests+")", "-test.failfast", "-test.cpu", "1", "-test.timeout", "20m") //nolint:gosec // our own test
 		test.Dir, test.Env = pkg, append(os.Environ(), plantVariable+"="+f.file)
 		switch {
 		case r.quick:
