@@ -49,6 +49,9 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		case <-s.wake:
 		}
 		s.announce()
+		if !s.unsaved() {
+			continue
+		}
 		woken := time.Now()
 		if len(s.kept.Kept().Sources()) > 0 && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
 			return
@@ -78,13 +81,17 @@ func (s *lastGoodSaver) announce() {
 	}
 }
 
+// unsaved reports whether the latest good view differs from the one that was saved.
+func (s *lastGoodSaver) unsaved() bool {
+	return s.a.first.StateDir != "" && !sameSources(s.kept.Kept(), s.a.loop.snapshot.Load().good)
+}
+
 // flush saves the latest good view when it differs from the one that was saved.
 func (s *lastGoodSaver) flush() {
-	good := s.a.loop.snapshot.Load().good
-	if s.a.first.StateDir == "" || sameSources(s.kept.Kept(), good) {
+	if !s.unsaved() {
 		return
 	}
-	err := s.kept.Save(good)
+	err := s.kept.Save(s.a.loop.snapshot.Load().good)
 	s.a.conds.Set(condition.LastGoodNotSaved, "", err)
 	if err == nil {
 		s.a.conds.Close(condition.LastGoodDamaged, "")

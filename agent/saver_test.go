@@ -107,3 +107,31 @@ func savedKeys(t *testing.T, stateDir string) string {
 	b, _ := tree.Get("b")
 	return string(a.Value) + " " + string(b.Value)
 }
+
+// TestSaver_FirstViewIsSavedAtOnce: what is published before the first good view costs no wait.
+func TestSaver_FirstViewIsSavedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{
+			ID: "a1", Logger: slog.New(slog.DiscardHandler), ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}},
+			StateDir: filepath.Join(dir, "state"), Configs: []config.Config{{Name: "web", Path: "/config/web"}},
+			Bundles: []apply.Config{{Name: "a", Templates: []apply.FileConfig{
+				{Name: "a", Contents: `{{ key "web/a" }}`, Destination: fixedPath(dir, "a")},
+			}}},
+		}
+		a, ctx, end := runLoop(t, &cfg)
+		saver, stop := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			a.saved.run(saver)
+		}()
+		defer func() { stop(); <-ended; end() }()
+		synctest.Wait() // a view without the key a
+		a.loop.send(view.TreeOf("web", "/config/web", map[string]string{"a": "1", "b": "1"}))
+		time.Sleep(100 * time.Millisecond)
+		if got := savedKeys(t, cfg.StateDir); got != "1 1" {
+			t.Errorf("saved %q a moment after the first good view", got)
+		}
+	})
+}
