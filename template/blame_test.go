@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -113,7 +114,7 @@ func TestBlame_Corpus(t *testing.T) {
 			n++
 		}
 	}
-	if n < 100 {
+	if n < testhelp.Rounds(33, 100) {
 		t.Fatalf("only %d cases were executed", n)
 	}
 }
@@ -253,7 +254,7 @@ func blameProgram(tb testing.TB, seed uint64) bool {
 func TestBlame_Random(t *testing.T) {
 	t.Parallel()
 	n := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(testhelp.Rounds(100, 300)) {
 		if blameProgram(t, seed) {
 			n++
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/zktest/filestest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // host is a host with one bundle on a disk that can lose its power: a file that
@@ -159,7 +160,7 @@ func TestTx_PowerLossBetweenAnyTwoCalls(t *testing.T) {
 	for _, restore := range []bool{false, true} {
 		for n := 1; ; n++ {
 			killed := false
-			for seed := range uint64(6) {
+			for seed := range uint64(testhelp.Rounds(2, 6)) {
 				killed = cutPower(t, n, seed, restore) || killed
 			}
 			if !killed {

@@ -1,6 +1,8 @@
 package testhelp
 
 import (
+	"fmt"
+	"hash/fnv"
 	"os"
 	"strings"
 	"testing"
@@ -41,6 +43,14 @@ func Rounds(quick, all int) int {
 		return all
 	}
 	return quick
+}
+
+// NotToday reports whether a quick run leaves out the case of this name: it runs one of so
+// many, other ones every day. A complete run leaves out none.
+func NotToday(name any, of uint64) bool {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, name)
+	return !All() && (h.Sum64()+day())%of != 0
 }
 
 // Steps returns the first step and the stride of a test that lets a fault strike at
