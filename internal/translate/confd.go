@@ -110,7 +110,7 @@ var swapped = map[string]string{
 
 // differs are functions of the same name that do something else here, or that
 // ask the host.
-var differs = []string{"lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs", "datetime"}
+var differs = []string{"lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs"}
 
 // renamed are functions that have another name here.
 var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "map": "dict", "sortKVByLength": "sortByLength"}
@@ -186,6 +186,7 @@ func confdCall(w *rewriter, list []token, i int) []token {
 		if def, ok := w.now().defs[list[arg].text]; ok {
 			list = slices.Concat(list[:arg], []token{{"(", 'o'}}, def, []token{{")", 'o'}}, list[arg+1:])
 		}
+		list = folded(list, arg)
 	}
 	call := name
 	pattern := list[min(arg, len(list)):argument(list, arg)]
@@ -220,6 +221,34 @@ func confdCall(w *rewriter, list []token, i int) []token {
 	return list
 }
 
+// folded writes the texts that a printf gets into its format: "%s%s" "/a/" $b is "/a/%s" $b.
+func folded(list []token, arg int) []token {
+	end := argument(list, arg)
+	if list[arg].text != "(" {
+		return list
+	}
+	words := arguments(list[arg+1 : end-1])
+	if len(words) < 2 || words[0][0].text != "printf" {
+		return list
+	}
+	format, _ := literal(words[1], 0)
+	verbs := strings.Split(format, "%s")
+	if len(verbs) != len(words)-1 || strings.Count(format, "%") != len(verbs)-1 {
+		return list
+	}
+	kept := words[:2]
+	for i, word := range words[2:] {
+		if s, ok := literal(word, 0); ok && len(word) == 1 && !strings.Contains(s, "%") {
+			verbs[i] += s
+		} else {
+			verbs[i] += "%s"
+			kept = append(kept, word)
+		}
+	}
+	kept[1] = []token{{quoteGo(strings.Join(verbs, "")), 's'}}
+	return slices.Concat(list[:arg+1], slices.Concat(spaced(kept)...), list[end-1:])
+}
+
 // confdSpecial are the calls that no table describes. One that returns nothing leaves the
 // call to the tables.
 var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) []token{
@@ -249,6 +278,13 @@ var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) []toke
 		// The list of a key that is no directory is its own name.
 		call := tokens("(ternary (list (base " + ref + ")) (keys (explode (tree " + ref + "))) (keyExists " + ref + "))")
 		return slices.Concat(out[:i], call, out[end:])
+	},
+	"datetime": func(w *rewriter, list []token, _, _ int) []token {
+		if len(list) > 1 {
+			panic(problem("datetime in another expression: write timestamp LAYOUT"))
+		}
+		w.tmpl.note("datetime is the time of the rendering, in UTC: each rendering changes the file, as each pass of confd does")
+		return tokens("timestamp `2006-01-02 15:04:05.999999999 -0700 MST`")
 	},
 	"getenv": func(w *rewriter, list []token, i, _ int) []token {
 		w.allow("env")

@@ -242,10 +242,14 @@ func (w *rewriter) serviceName(list []token, i, arg int) []token {
 	s, ok := literal(list, arg)
 	if !ok {
 		end := argument(list, arg)
-		if tag, name := w.computedTag(list[min(arg, end):end]); name != "" && next(list, end-1) == len(list) {
-			return slices.Concat(list[:i], tokens("(index (service "+quoteGo(w.result.service(name))+" | byTag) "+tag+")"), list[end:])
+		name := list[min(arg, end):end]
+		tag, of := w.taggedName(name)
+		if s, ok := literal(of, 0); ok && next(list, end-1) == len(list) {
+			return slices.Concat(list[:i], tokens("(index (service "+quoteGo(w.result.service(s))+" | byTag) "+joined(tag)+")"), list[end:])
+		} else if tag != nil {
+			name = of
 		}
-		return w.computedService(list, i, arg)
+		return w.computedService(list, i, end, name, tag)
 	}
 	name, filter, _ := strings.Cut(s, "|")
 	if at := strings.IndexAny(name, "@~?"); at >= 0 {
@@ -293,37 +297,44 @@ func ctFilter(filter string) string {
 	panic(problem("the filter " + quoteGo(filter) + " of a service: members are up, draining, maintenance or down"))
 }
 
-// computedTag are the tag and the name of a service whose tag alone is computed, as in
-// printf "%s.web" TAG.
-func (w *rewriter) computedTag(expr []token) (string, string) {
+// taggedName are the tag and the name of a service that a printf puts together, as in
+// printf "%s.web" TAG or printf "blue.%s" NAME; nil for anything else.
+func (w *rewriter) taggedName(expr []token) ([]token, []token) {
 	if len(expr) == 1 && w.now().defs[expr[0].text] != nil {
 		expr = slices.Concat([]token{{"(", 'o'}}, w.now().defs[expr[0].text], []token{{")", 'o'}})
 	}
-	if len(expr) < 2 || expr[0].text != "(" {
-		return "", ""
+	if len(expr) == 0 || expr[0].text != "(" {
+		return nil, nil
 	}
+	expr = folded(expr, 0)
 	words := arguments(expr[1 : len(expr)-1])
 	if len(words) < 3 || words[0][0].text != "printf" {
-		return "", ""
+		return nil, nil
 	}
 	format, _ := literal(words[1], 0)
 	dot := strings.LastIndexByte(format, '.')
-	if dot < 1 || strings.ContainsAny(format, "|@~?") || strings.Contains(format[dot:], "%") {
-		return "", ""
+	if dot < 1 || strings.ContainsAny(format, "|@~?") || strings.Count(format, "%") != len(words)-2 {
+		return nil, nil
 	}
-	words[1] = []token{{quoteGo(format[:dot]), 's'}}
-	return "(" + joined(slices.Concat(spaced(words)...)) + ")", format[dot+1:]
+	part := func(format string, args [][]token) []token {
+		if len(args) == 0 {
+			return []token{{quoteGo(format), 's'}}
+		}
+		call := append([][]token{words[0], {{quoteGo(format), 's'}}}, args...)
+		return slices.Concat([]token{{"(", 'o'}}, slices.Concat(spaced(call)...), []token{{")", 'o'}})
+	}
+	n := 2 + strings.Count(format[:dot], "%")
+	return part(format[:dot], words[2:n]), part(format[dot+1:], words[n:])
 }
 
 // computedService is a service whose name is computed: one of a set of groups. Its name
 // becomes a variable, which stays the same inside of blocks.
-func (w *rewriter) computedService(list []token, i, arg int) []token {
-	end := argument(list, arg)
-	if end == arg || list[0].text == "else" {
+func (w *rewriter) computedService(list []token, i, end int, of, tag []token) []token {
+	if len(of) == 0 || list[0].text == "else" {
 		panic(problem("service without a name, or of a name that is computed after an else"))
 	}
-	expr := w.translated(slices.Clone(list[arg:end]), "")
-	if w.tagged(list[arg:end]) {
+	expr := w.translated(slices.Clone(of), "")
+	if w.tagged(of) {
 		panic(problem("service of a name that is computed, with a tag or filter: write the tag as {{ range index (service NAME | byTag) TAG }}"))
 	}
 	w.result.set = true
@@ -341,6 +352,10 @@ func (w *rewriter) computedService(list []token, i, arg int) []token {
 	}
 	ref := `(print "services/" ` + name + ")"
 	w.result.computed[ref] = name
+	if tag != nil {
+		call := []token{{"(", 'o'}, {"index (service " + ref + status + " | byTag)", 'o'}, {" ", 'b'}}
+		return slices.Concat(list[:i], call, tag, []token{{")", 'o'}}, list[end:])
+	}
 	return slices.Concat(list[:i+1], []token{{" ", 'b'}}, tokens(ref+status), list[end:])
 }
 

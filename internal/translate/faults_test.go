@@ -118,6 +118,7 @@ func TestShapes(t *testing.T) {
 		{`{{ range concat (service "a") (service "b") }}{{ .Address }}{{ end }}`, "members of services"},
 		{`{{ range or (service "a") (ls "a/b") }}{{ .Address }}{{ end }}`, "or of pairs of keys and members of services"},
 		{`{{ $x := index (service "a") 0 }}{{ $x = "b" }}{{ $x }}`, "use two names"},
+		{`{{ range service "a" }}{{ .ID }} {{ .Node }}{{ end }}`, ".ID and .Node in one template"},
 	} {
 		r, tmpl := newResult("x"), &Template{Name: "t"}
 		r.translateText(tmpl, c.in, ctDialect)

@@ -54,6 +54,8 @@ func newKeyTrial(pieces []string) func(*rand.Rand, string) trial {
 
 // confdPieces are constructs of templates of confd.
 var confdPieces = []string{
+	`{{$d := "app"}}{{$p := printf "%s%s%s" "/app/" "up" "/*"}}{{range gets $p}}{{.Key}} {{end}}{{range (printf "%s%s" "/app/" "up/*" | getvs)}}{{.}} {{end}}`,
+	`{{range $n := ls "/app"}}{{range gets (printf "%s%s%s" "/app/" $n "/*")}}{{.Key}}={{.Value}};{{end}}{{range getvs (printf "/%s/%s/*" "app" $n)}}{{.}} {{end}}{{end}}`,
 	`{{range gets "PAT"}}{{range gets (print .Key "/*")}}{{.Key}}{{end}}{{end}}{{range lsdir "/app"}}{{range gets (print "/app/" . "/*")}}{{.Key}}={{.Value}}{{end}}{{end}}`,
 	`{{getv "app/name" "d"}}{{range ls "/"}}{{.}}{{getv (printf "/%s" .)}} {{end}}`, `{{range lsdir "/"}}{{.}}{{end}}{{range gets "/*"}}{{.Key}}{{getv .Key}}{{end}}`, `{{range gets "/app/name/"}}{{.}}{{end}}{{range gets "DIR/*/"}}{{.}}{{end}}`,
 	`{{$d := "/app/up"}}{{$du := "x"}}{{range ls $d}}{{$du := printf "%s/%s" $d .}}{{getv $du}} {{end}}{{$du}}`, `{{getv (printf "/%s/name" "app")}}{{$r := "app"}}{{getv (printf "/%s/name" $r)}}{{range ls (printf "/%s" (getv "/top" "app"))}}{{.}} {{end}}`,
