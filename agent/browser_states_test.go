@@ -163,6 +163,7 @@ func TestBrowser_States(t *testing.T) {
 	}
 	f.health(1, fleet.Failing)
 	f.look("critical", map[string][]string{"/": {"1 of 3 hosts failing", "2/3 up", "service-critical web", "1 host", "check probe has failed with exit status 1"}, "/hosts/web-2": {"service-critical web", "check probe has failed"}})
+	f.runsSince("web-2")
 	if err := os.Remove(sick); err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +196,20 @@ func TestBrowser_States(t *testing.T) {
 		}
 	}
 	server.Start(t)
+}
+
+// runsSince: where the first page says how long an agent has been running, it agrees with
+// the page of the host. The health of the host is younger.
+func (f *smallFleet) runsSince(id string) {
+	f.t.Helper()
+	f.w.do(chromedp.Navigate(f.w.url + "/hosts/" + id))
+	want := eval[string](f.w, `[...document.querySelectorAll("dd")].find(e => e.textContent.includes("running for")).querySelector("time").dateTime`)
+	f.w.do(chromedp.Navigate(f.w.url + "/"))
+	for _, got := range eval[[]string](f.w, fmt.Sprintf(`[...document.querySelectorAll('table.fleet tr[data-key=%q] td[data-label="running for"] time')].map(e => e.dateTime)`, id)) {
+		if got != want {
+			f.t.Errorf("%s runs since %s, and the first page says since %s", id, want, got)
+		}
+	}
 }
 
 // noShift changes what the pages show, and wants nothing to move.

@@ -187,6 +187,12 @@ func (b *browser) section(s pageSection, look string, says ...string) {
 	if n := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); n > 0 {
 		b.t.Errorf("%s %s: the page is %d pixels too wide", look, s.Path, n)
 	}
+	if got := eval[[]string](b, `[...document.querySelectorAll("td code")].filter(e => e.textContent.length <= 20 && e.getClientRects().length > 1).map(e => e.textContent)`); len(got) != 0 {
+		b.t.Errorf("%s %s: broken into lines: %v", look, s.Path, got)
+	}
+	if !eval[bool](b, `(() => { const nav = document.querySelector("nav").getBoundingClientRect(), e = document.querySelector("nav [aria-current]")?.getBoundingClientRect(); return !e || e.left >= nav.left - 1 && e.right <= nav.right + 1; })()`) {
+		b.t.Errorf("%s %s: the navigation does not show where the reader is", look, s.Path)
+	}
 	b.picture(s.name + "-" + look)
 }
 

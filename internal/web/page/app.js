@@ -148,6 +148,7 @@ function connect() {
   };
 }
 
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 // A command is copied, or at least selected: only some pages may write the clipboard.
 document.addEventListener("click", (e) => {
   const command = e.target.closest?.("code.copy");
