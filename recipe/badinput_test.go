@@ -252,3 +252,31 @@ func TestMisuse_RefusedBeforeItIsSent(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// A config that cannot work is an error of the first call. It panics nowhere, creates
+// nothing, and gives nobody a lease that is over.
+func TestMisuse_Configs(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.dial("a")
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		lease := func(cfg LeaseConfig) error {
+			cfg.Path = "/r/lease"
+			_, err := NewLease(s, cfg).TryAcquire(ctx)
+			return err
+		}
+		for what, err := range map[string]error{
+			"no work":          NewPartitioner(PartitionerConfig{Path: "/r/p", ID: "a", Shards: []string{"1"}}).Run(ctx, s),
+			"no duration":      lease(LeaseConfig{Holder: "a"}),
+			"part of a second": lease(LeaseConfig{Holder: "a", Duration: time.Millisecond}),
+			"no holder":        lease(LeaseConfig{Duration: time.Minute}),
+		} {
+			if err == nil || errors.Is(err, ErrInTheWay) {
+				t.Errorf("%s: got %v", what, err)
+			}
+		}
+		if w.Exists("/r") {
+			t.Error("something was created")
+		}
+	})
+}

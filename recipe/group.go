@@ -146,6 +146,9 @@ func NewPartitioner(cfg PartitionerConfig) *Partitioner {
 }
 
 func (p *Partitioner) validate() error {
+	if p.cfg.Work == nil {
+		return fmt.Errorf("%w: no Work", ErrFormat)
+	}
 	if len(slices.Compact(slices.Clone(p.cfg.Shards))) < len(p.cfg.Shards) {
 		return fmt.Errorf("%w: a shard is listed twice", ErrFormat)
 	}

@@ -312,7 +312,7 @@ const (
 type LeaseConfig struct {
 	Path     string
 	Holder   string        // who we are: the same holder renews its lease
-	Duration time.Duration // of a lease, in whole seconds
+	Duration time.Duration // of a lease, in whole seconds; at least one
 }
 
 // Lease is a lease that outlives processes and sessions. Many goroutines may use it at
@@ -365,6 +365,9 @@ func (l *Lease) Holder(ctx context.Context) (LeaseTerm, error) {
 // returns their term and an error that matches ErrHeld.
 func (l *Lease) TryAcquire(ctx context.Context) (LeaseTerm, error) {
 	var term LeaseTerm
+	if l.cfg.Holder == "" || l.cfg.Duration < time.Second {
+		return term, fmt.Errorf("lease %s: %w: holder %q for %s", l.cfg.Path, ErrFormat, l.cfg.Holder, l.cfg.Duration)
+	}
 	hold, err := NewLock(l.s, LockConfig{Path: l.cfg.Path, Dialect: Kazoo, Data: []byte(l.cfg.Holder)}).Acquire(ctx)
 	if err != nil {
 		return term, fmt.Errorf("lease %s: %w", l.cfg.Path, err)

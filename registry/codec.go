@@ -305,22 +305,23 @@ type CuratorOptions struct {
 	Preset       string // spring, dubbo3 or empty
 	PayloadClass string // "@class" of the payload; empty: by the preset, else no payload
 	PayloadID    string // "id" within the payload; empty: the member's id
+	Payload      any    // written as JSON instead of a payload with the labels; nil: that. Readers in Java expect "@class" in it
 	URISpec      string // such as "{scheme}://{address}:{port}"; empty: by the preset, else null
 	SSLPort      int    // 0: null
 	NoPort       bool   // port is null: only SSLPort is served
 }
 
 type curatorRecord struct {
-	Name        string          `json:"name"`
-	ID          string          `json:"id"`
-	Address     string          `json:"address"`
-	Port        *int            `json:"port"`
-	SSLPort     *int            `json:"sslPort"`
-	Payload     *curatorPayload `json:"payload"`
-	Registered  int64           `json:"registrationTimeUTC"`
-	ServiceType string          `json:"serviceType"`
-	URISpec     *uriSpec        `json:"uriSpec"`
-	Enabled     *bool           `json:"enabled,omitempty"`
+	Name        string   `json:"name"`
+	ID          string   `json:"id"`
+	Address     string   `json:"address"`
+	Port        *int     `json:"port"`
+	SSLPort     *int     `json:"sslPort"`
+	Payload     any      `json:"payload"`
+	Registered  int64    `json:"registrationTimeUTC"`
+	ServiceType string   `json:"serviceType"`
+	URISpec     *uriSpec `json:"uriSpec"`
+	Enabled     *bool    `json:"enabled,omitempty"`
 }
 
 type curatorPayload struct {
@@ -366,10 +367,10 @@ func encodeCurator(r Registration) ([]byte, error) {
 	return marshal(c)
 }
 
-func curatorPayloadOf(r Registration) *curatorPayload {
+func curatorPayloadOf(r Registration) any {
 	class := cmp.Or(r.Curator.PayloadClass, map[string]string{PresetSpring: springClass, PresetDubbo3: dubboClass}[r.Curator.Preset])
-	if class == "" {
-		return nil
+	if r.Curator.Payload != nil || class == "" {
+		return r.Curator.Payload
 	}
 	p := &curatorPayload{Class: class, ID: cmp.Or(r.Curator.PayloadID, r.ID), Name: r.Service, Metadata: map[string]string{}}
 	maps.Copy(p.Metadata, r.Labels)

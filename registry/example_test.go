@@ -170,3 +170,29 @@ func ExampleInstances() {
 	// 0 <nil>
 	// 10.0.0.5:8080 true <nil>
 }
+
+// Members carry a payload of the program's own type, and a filter chooses among them.
+func ExampleInstancesOf() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, closeAll := connect(ctx)
+	defer closeAll()
+	type meta struct{ Zone string }
+	web := registry.NewRegistrar(registry.ServiceConfig{
+		Name: "web", Groups: []string{"/services/web"}, MemberID: "web-1", Address: "10.0.0.5", Port: 8080,
+		Format: registry.FormatCurator, Curator: registry.CuratorOptions{Payload: meta{"north"}},
+	})
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- web.Run(run, s) }()
+	<-web.Joined()
+	group := registry.GroupConfig{Path: "/services/web", Filter: func(m *view.Member) bool { return m.Port == 8080 }}
+	instances, err := registry.InstancesOf[meta](ctx, s, group)
+	for _, i := range instances {
+		fmt.Println(i.Address(), i.Payload.Zone, err)
+	}
+	stop()
+	<-ended
+	// Output:
+	// 10.0.0.5:8080 north <nil>
+}

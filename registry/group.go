@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,7 +41,9 @@ type GroupConfig struct {
 	Format  string         // see [Decode]; empty: auto
 	OnEmpty string         // keep, render or fail; empty: the template says it
 	Allow   []netip.Prefix // subnets that members may be in; empty: all
-	Guard   GuardConfig    // against the loss of many members at once
+	// Filter, if not nil, returns false for members that are not wanted. It must not block.
+	Filter func(*view.Member) bool `json:"-"`
+	Guard  GuardConfig             // against the loss of many members at once
 	// NoDamping shows every flap of a member.
 	NoDamping  bool
 	MaxMembers int // 0: 10,000
@@ -57,6 +60,8 @@ type GroupConfig struct {
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
 	Metrics *Metrics     `json:"-"` // nil: none
+
+	took func(znode string, data []byte) // nil: nobody needs the data of members
 }
 
 // Validate returns the errors of the configuration.
@@ -286,20 +291,46 @@ func (g *Group) notify(u *view.Group, wasHolding bool) {
 // group that does not exist has none. The error is that of the read, or the cause of ctx
 // or of the end of the session. [Group] follows a group instead.
 func Instances(ctx context.Context, s *session.Session, cfg GroupConfig) ([]view.Member, error) {
-	run, stop := context.WithCancel(ctx)
-	defer stop()
+	run, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	cfg.Problem = func(_ string, err error) { stop(err) }
 	var read *view.Group
 	err := NewGroup(cfg).Run(run, s, func(g *view.Group) {
 		read = g
-		stop()
+		stop(nil)
 	})
 	switch {
 	case read != nil:
 		return read.Members, nil
 	case err == nil:
-		err = context.Cause(ctx)
+		err = fmt.Errorf("group %s: %w", cmp.Or(cfg.Name, cfg.Path), context.Cause(run))
 	}
 	return nil, err
+}
+
+// Instance is a member with its payload.
+type Instance[T any] struct {
+	view.Member
+
+	Payload T
+	Err     error // the member's data is not the JSON of a T, and Payload has what could be read
+}
+
+// InstancesOf is [Instances] with the payload of each member: what a record in the format
+// curator has as its payload, or else all data of the member, as JSON.
+func InstancesOf[T any](ctx context.Context, s *session.Session, cfg GroupConfig) ([]Instance[T], error) {
+	all := map[string][]byte{}
+	cfg.took = func(znode string, data []byte) { all[znode] = data }
+	members, err := Instances(ctx, s, cfg)
+	list := make([]Instance[T], len(members))
+	for i, m := range members {
+		data := all[m.Znode]
+		if payload, ok := parseObject(data).fields["payload"]; ok {
+			data = payload
+		}
+		list[i].Member, list[i].Err = m, json.Unmarshal(data, &list[i].Payload)
+	}
+	return list, err
 }
 
 // standingsShown bounds the standings in the status of a group.

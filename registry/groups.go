@@ -432,6 +432,12 @@ func (r *roster) judge(name string, node mirror.Node) (*view.Member, error) {
 		m.Node = host // the default member id of a registrar
 	}
 	m.Czxid, m.Mzxid, m.Created = node.Stat.Czxid, node.Stat.Mzxid, time.UnixMilli(node.Stat.Ctime)
+	if r.cfg.Filter != nil && !r.cfg.Filter(&m) {
+		return nil, ErrIgnore
+	}
+	if r.cfg.took != nil {
+		r.cfg.took(name, node.Data)
+	}
 	return &m, nil
 }
 

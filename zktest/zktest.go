@@ -27,7 +27,7 @@
 //
 // # Limitations
 //
-// Quorums, TLS, SASL and disks: test code that depends on them against a real ensemble. The
+// Quorums, Kerberos and disks: test code that depends on them against a real ensemble. The
 // server is for tests only.
 package zktest
 
