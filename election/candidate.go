@@ -81,7 +81,7 @@ func New(cfg Config) *Candidate {
 }
 
 // Run campaigns, leads, and campaigns again, until ctx or the session ends. It calls up
-// with the leader, at once and on each change, from one goroutine. up may be nil.
+// with the leader, at once and when it has changed, from one goroutine. up may be nil.
 // It returns nil when ctx is done, or after the first term if the configuration says
 // Once. It returns an error when it cannot continue in this session.
 func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.Leader)) error {
@@ -174,8 +174,8 @@ func (t Term) Guard() session.Op { return session.CheckOp(t.Path, -1) }
 func (t Term) Held() bool { return t.Session.Held() }
 
 // Observe follows the leader of the election at path, without being a candidate. It ends
-// with ctx or the session, and returns the cause. It calls up at once and on each change
-// of the leader. The ID is empty while there is no leader.
+// with ctx or the session, and returns the cause. It calls up at once and when the leader
+// has changed; it may skip leaders. The ID is empty while there is no leader.
 func Observe(ctx context.Context, s *session.Session, path, dialect string, up func(view.Leader)) error {
 	participants, err := recipe.Candidates(path, dialect, nil)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 )
 
 // TestSeeds runs candidates in virtual time under random faults: lost replies,
-// cuts, drops, restarts, expiries, and candidates that crash at any step. The
+// cuts, drops, restarts, expiries, candidates that crash at any step, and an operator
+// who deletes their znodes. The
 // invariants: no two lead at once, as far as the contexts of their terms say;
 // terms grow; and when the faults are over somebody leads, who stands first.
 func TestSeeds(t *testing.T) {
@@ -37,7 +38,7 @@ type sim struct {
 	leader     string         // who leads
 	in         int64          // the session that the leader is in
 	last       int64          // the newest term
-	terminated map[int64]bool // sessions that the server ended before their time
+	terminated map[int64]bool // sessions that the server ended before their time, and terms that an operator did
 }
 
 func (m *sim) run() {
@@ -110,7 +111,7 @@ func (m *sim) lead(id string) func(context.Context, Term) {
 		}
 		// A server that ends a session before its time breaks the promise that
 		// the lease of its owner stands on.
-		if m.leader != "" && !m.terminated[m.in] || term.ID < m.last {
+		if m.leader != "" && !m.terminated[m.in] && !m.terminated[m.last] || term.ID < m.last {
 			m.t.Errorf("%s leads in term %d while %q does, last term %d", id, term.ID, m.leader, m.last)
 		}
 		m.leader, m.in, m.last = id, term.Session.ID(), term.ID
@@ -139,7 +140,7 @@ func (m *sim) firstLeads() bool {
 
 // fault injects one fault, or ends all.
 func (m *sim) fault(addr string) {
-	switch m.rng.IntN(10) {
+	switch m.rng.IntN(12) {
 	case 0, 1:
 		m.w.LoseReply(memzk.AnyOp, 1+m.rng.IntN(8), m.rng.IntN(2) == 0)
 	case 2:
@@ -158,6 +159,16 @@ func (m *sim) fault(addr string) {
 			if m.rng.IntN(3) == 0 {
 				m.terminated[id] = true
 				m.w.ExpireSession(id)
+			}
+		}
+		m.mu.Unlock()
+	case 8:
+		m.mu.Lock()
+		names, _ := m.w.Children("/e")
+		for _, name := range names {
+			if n, err := m.w.Get("/e/" + name); err == nil && m.rng.IntN(3) == 0 {
+				m.terminated[n.Stat.Czxid] = true
+				_ = m.w.Delete("/e/" + name)
 			}
 		}
 		m.mu.Unlock()

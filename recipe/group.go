@@ -63,8 +63,8 @@ func (g *Group) Members(ctx context.Context) ([]Member, error) {
 	return members, nil
 }
 
-// Follow calls up with the members, at once and after each change, until ctx or
-// the session ends. It returns the cause. It never changes a slice after the call.
+// Follow calls up with the members, at once and after a change, until ctx or the session
+// ends. It may skip changes. It returns the cause. It never changes a slice after the call.
 func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	var members []Member
 	first := true

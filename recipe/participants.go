@@ -300,10 +300,10 @@ type Leader struct {
 	Stat session.Stat // of its znode; the Czxid is the term
 }
 
-// Follow calls up with the leader, at once and each time another participant becomes
-// the leader. It ends with ctx or the session, and returns the cause. It watches only
-// the leader's znode, or the path while there is no participant. Each change of the
-// leader wakes every follower.
+// Follow calls up with the leader, at once and when another participant leads or the
+// leader's data change. It may skip leaders. It ends with ctx or the session, and returns
+// the cause. It watches only the leader's znode, or the path while there is no
+// participant. Each change of the leader wakes every follower.
 func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(Leader)) error {
 	last := Leader{Path: "unknown"}
 	for {

@@ -117,9 +117,9 @@ func (v *Value[T]) change(ctx context.Context, next func(Versioned[T]) (T, bool,
 	}
 }
 
-// Follow calls up with the value, at once and after each change, until ctx or the
-// session ends. It returns the cause, or an error that matches ErrFormat for data that
-// are not a T.
+// Follow calls up with the value, at once and after a change, until ctx or the session
+// ends. It may skip writes, and reports none twice. It returns the cause, or an error that
+// matches ErrFormat for data that are not a T.
 func (v *Value[T]) Follow(ctx context.Context, up func(Versioned[T])) error {
 	last := Versioned[T]{mzxid: -1}
 	for {
@@ -275,8 +275,7 @@ func (c *Counter) decode(data []byte) (int64, error) {
 	return 0, fmt.Errorf("counter %s: %w: %d bytes", c.cfg.Path, ErrFormat, len(data))
 }
 
-// Follow calls up with the counter's value, at once and after each change, until ctx or
-// the session ends. It returns the cause. It returns an error for a value that it cannot
+// Follow is [Value.Follow] of the number. It returns an error for a value that it cannot
 // decode.
 func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
