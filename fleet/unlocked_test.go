@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -184,4 +185,29 @@ func TestDelete_MeetsAFreezeOrAProposal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Another tool changes a key of a flat tree just before the transaction that converts it: the
+// tree stays flat.
+func TestConvert_KeyChangesBeforeTheFlip(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		other, late := join(t, z), join(t, z, "late:2181")
+		defer other.Close()
+		defer late.Close()
+		mustPublish(t, other, "/c", config.LayoutFlat, map[string]string{"a": "1"})
+		z.Hold(func(h memzk.Held) <-chan struct{} {
+			if h.Addr == "late:2181" && h.Op == jute.OpMulti && bytes.Contains(h.Body, []byte("/c/ready")) {
+				done := make(chan struct{})
+				go func() { defer close(done); must(t, z.Set("/c/a", []byte("2"))) }()
+				return done
+			}
+			return nil
+		})
+		_, err := Convert(t.Context(), late, PublishConfig{Path: "/c", Force: true}, false)
+		z.Hold(nil)
+		if n, _ := z.Get("/c/ready"); !errors.Is(err, ErrConflict) || len(n.Data) > 0 {
+			t.Errorf("got %v, and ready is %q", err, n.Data)
+		}
+	})
 }
