@@ -70,6 +70,7 @@ type Agent struct {
 	saved     *lastGoodSaver
 	renders   *renderlog.Store
 	hostMaint *hostMaintenance
+	comparing chan struct{} // size 1: a preview reads the files in place, also while their disk hangs
 }
 
 // process is this life of the agent.
@@ -112,7 +113,7 @@ func New(cfg Config) (*Agent, error) {
 		first: cfg, log: log, events: event.NewRing(), notify: systemd.NewNotifier(),
 		process:  process{started: time.Now(), life: rand.Text(), stop: make(chan stopMode, 1), failed: make(chan error, 1)},
 		settings: settingsInUse{up: make(chan struct{}), down: make(chan struct{})},
-		wake:     wake{record: make(chan struct{}, 1), services: make(chan struct{}, 1)},
+		wake:     wake{record: make(chan struct{}, 1), services: make(chan struct{}, 1)}, comparing: make(chan struct{}, 1),
 	}
 	if cfg.StateDir != "" {
 		if err := files.CheckOwn(cfg.StateDir); err != nil {

@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/fleet"
@@ -109,6 +112,22 @@ func TestPage_FailedRenderLeavesNoTrace(t *testing.T) {
 	after, _ := a.events.Since(before[len(before)-1].Seq)
 	if exists(b.path("broken.conf")) || len(after) != 0 {
 		t.Errorf("the preview left a file or events: %v", after)
+	}
+}
+
+// TestPage_DiskHangs: a preview that waits for a disk holds up no other page for longer than
+// that page waits.
+func TestPage_DiskHangs(t *testing.T) {
+	_, a := pageBed(t)
+	a.comparing <- struct{}{} // as a read that does not end
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := a.Preview(ctx, "broken.conf"); !errors.Is(err, errComparing) {
+		t.Errorf("got %v", err)
+	}
+	<-a.comparing
+	if _, err := a.Preview(t.Context(), "broken.conf"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -48,6 +48,28 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 	if err != nil {
 		return nil, err
 	}
+	select {
+	case a.comparing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errComparing
+	}
+	compared := make(chan []web.FileDiff, 1)
+	go func() {
+		defer func() { <-a.comparing }()
+		compared <- compareFiles(outputs, gone)
+	}()
+	select {
+	case diffs := <-compared:
+		return diffs, nil
+	case <-ctx.Done():
+		return nil, errComparing
+	}
+}
+
+// errComparing means that the disk takes long, or hangs.
+var errComparing = errors.New("the files in place cannot be read in time")
+
+func compareFiles(outputs []apply.Output, gone []string) []web.FileDiff {
 	var diffs []web.FileDiff
 	for _, o := range outputs {
 		if d, differs := compareFile(o); differs {
@@ -57,7 +79,7 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 	for _, dest := range gone {
 		diffs = append(diffs, web.FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
 	}
-	return diffs, nil
+	return diffs
 }
 
 func compareFile(o apply.Output) (web.FileDiff, bool) {
