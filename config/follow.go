@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,11 +71,14 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last int64) (bool, error) {
 	r, versioned, err := trees.ParseReady(data)
 	if !versioned {
+		err = errors.New("ready belongs to a flat tree, the settings say versioned")
 		if w.auto() {
-			return false, errLayout
+			err = cmp.Or(trees.CheckFlat(ctx, s, w.cfg.Path), errLayout)
 		}
-		w.setErr(errors.New("ready belongs to a flat tree, the settings say versioned"))
-		return false, nil
+		if errors.Is(err, errLayout) {
+			return false, err
+		}
+		return w.auto(), w.failedRead(ctx, s, err)
 	}
 	if err != nil {
 		w.setErr(err)
@@ -94,6 +98,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 	}
 	w.hosts.Store(int64(r.Hosts))
 	w.inUse.Store(c)
+	w.lost = trees.Digest{}
 	w.pass(c.Tree(w.cfg.Name, w.cfg.Path, r, last))
 	return false, nil
 }

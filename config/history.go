@@ -50,7 +50,7 @@ func describe(m *trees.Manifest) Version {
 // is flat, which keeps none.
 func History(ctx context.Context, s *session.Session, root string) ([]Version, error) {
 	r, _, err := trees.ReadReady(ctx, s, root)
-	if err != nil && !errors.Is(err, ErrNotReady) {
+	if err != nil && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrDamaged) {
 		return nil, err
 	}
 	manifests, err := trees.ReadManifests(ctx, s, root)

@@ -60,6 +60,7 @@ type Watcher struct {
 	inUse, ahead atomic.Pointer[trees.Content]
 	hosts        atomic.Int64 // as ready says
 	badDelta     atomic.Int64 // the last version whose difference did not apply
+	lost         trees.Digest // the object of inUse that was missing; only Run touches it
 }
 
 // NewWatcher returns a Watcher for cfg. It does no I/O and starts nothing.
@@ -195,8 +196,8 @@ func (w *Watcher) await(ctx context.Context, s *session.Session, watch *session.
 		}
 		if was.Czxid == 0 {
 			w.missing(ctx, s, late)
-		} else if c := w.inUse.Load(); c != nil && (version == nil || version.Fired()) {
-			version = w.checkVersion(ctx, s, c.Number)
+		} else if c := w.inUse.Load(); c != nil {
+			version = w.checkVersion(ctx, s, c, version)
 		}
 	}
 }
@@ -224,13 +225,31 @@ func (w *Watcher) missing(ctx context.Context, s *session.Session, late bool) {
 	}
 }
 
-// checkVersion notes whether the version that ready names exists, and watches it.
-func (w *Watcher) checkVersion(ctx context.Context, s *session.Session, n int64) *session.Watch {
-	_, ok, watch, err := s.ExistsW(ctx, trees.VersionPath(w.cfg.Path, n))
+// checkVersion notes whether the version that ready names exists, and watches it. Each
+// time it also looks for one of its objects: one that was missing, or a random one. So
+// the hosts of a fleet find together what a tool has deleted, at one request each.
+func (w *Watcher) checkVersion(ctx context.Context, s *session.Session, c *trees.Content, watch *session.Watch) *session.Watch {
+	var gone error
+	ok, err := true, error(nil)
+	if watch == nil || watch.Fired() {
+		_, ok, watch, err = s.ExistsW(ctx, trees.VersionPath(w.cfg.Path, c.Number))
+	}
+	if !ok {
+		gone = trees.NoVersionError(c.Number)
+	} else if err == nil {
+		if w.lost == (trees.Digest{}) {
+			w.lost = c.RandomObject()
+		}
+		if _, ok, err = s.Exists(ctx, trees.ObjectPath(w.cfg.Path, w.lost)); ok {
+			w.lost = trees.Digest{}
+		} else {
+			gone = fmt.Errorf("object %s: %w", w.lost, ErrGone)
+		}
+	}
 	switch now := w.Status().Err; {
 	case err != nil:
-	case !ok:
-		w.setErr(fmt.Errorf("version %d, which ready names, does not exist any more: %w; hosts that hold it keep it, others cannot read it", n, ErrGone))
+	case gone != nil:
+		w.setErr(fmt.Errorf("ready names version %d, which is not complete any more: %w; hosts that hold it keep it, others cannot read it", c.Number, gone))
 	case errors.Is(now, ErrGone):
 		w.setErr(nil)
 	}

@@ -96,3 +96,88 @@ func TestWatcher_DeletedVersionInMemory(t *testing.T) {
 		must(t, s.Close())
 	})
 }
+
+// What the version in use consists of is deleted, and ready and the version stay.
+func TestWatcher_DeletedObjects(t *testing.T) {
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		s := join(t, z)
+		must(t, s.CreateParents(t.Context(), "/c/ready"))
+		cfg := PublishConfig{Path: "/c", Keys: bytesOf(map[string]string{"a": "1", "b": ""}), Force: true}
+		_, err := Publish(t.Context(), s, cfg)
+		must(t, err)
+		host := join(t, z)
+		f := follow(t, host, config.Config{Name: "c", Path: "/c"})
+		after(time.Hour)
+		if st := f.w.Status(); st.Err != nil {
+			t.Errorf("complete: got %v", st.Err)
+		}
+		below, err := deepest(t.Context(), s, "/c/objects")
+		must(t, err)
+		must(t, deleteAll(t.Context(), s, nil, below))
+		for range 5 {
+			after(time.Minute)
+			if st := f.w.Status(); !errors.Is(st.Err, config.ErrGone) {
+				t.Errorf("deleted: got %v", st.Err)
+			}
+		}
+		_, err = Publish(t.Context(), s, cfg)
+		must(t, err)
+		for range 5 {
+			after(time.Minute)
+			if st := f.w.Status(); st.Err != nil {
+				t.Errorf("published again: got %v", st.Err)
+			}
+		}
+		must(t, f.stop())
+		must(t, host.Close())
+		must(t, s.Close())
+	})
+}
+
+// A ready that is cut off or emptied is damage in the default layout, too: it is no flat
+// tree without keys. The last tree stays, and a publish with Force and a rollback bring
+// the config back.
+func TestWatcher_DamagedReady(t *testing.T) {
+	t.Parallel()
+	for _, data := range []string{"", "{", `{"zkagent":1,"version":2,"dig`, `{"zkagent":1,"version":0}`} {
+		t.Run(data, func(t *testing.T) {
+			t.Parallel()
+			s, path := dial(t), newRoot(t)
+			first, keys := map[string]string{"a": "1"}, map[string]string{"a": "2"}
+			mustPublish(t, s, path, "", first)
+			mustPublish(t, s, path, "", keys)
+			f := follow(t, dial(t), config.Config{Name: "c", Path: path})
+			f.await("the tree", has(keys))
+			damage := func() {
+				_, err := s.Set(soon(t), trees.ReadyPath(path), []byte(data), -1)
+				must(t, err)
+				f.awaitStatus("the problem", func(st config.Status) bool { return errors.Is(st.Err, trees.ErrReady) })
+			}
+			damage()
+			if n := len(f.all()); n != 1 {
+				t.Errorf("passed on %d trees", n)
+			}
+			if list, err := config.History(soon(t), s, path); err != nil || len(list) != 2 {
+				t.Errorf("the history is %v, %v", list, err)
+			}
+			cfg := PublishConfig{Path: path, Keys: bytesOf(keys)}
+			if _, err := Publish(soon(t), s, cfg); !errors.Is(err, config.ErrDamaged) {
+				t.Errorf("without Force: got %v", err)
+			}
+			if _, err := config.Read(soon(t), s, path); !errors.Is(err, config.ErrDamaged) {
+				t.Errorf("read: got %v", err)
+			}
+			cfg.Force, cfg.Check = true, new(int64)
+			r, err := Publish(soon(t), s, cfg)
+			must(t, err)
+			if r.Version <= 2 || r.Layout != config.LayoutVersioned {
+				t.Errorf("published %+v", r)
+			}
+			f.awaitStatus("no problem", func(st config.Status) bool { return st.Err == nil && st.Generation == r.Version })
+			damage()
+			_, err = Rollback(soon(t), s, PublishConfig{Path: path}, 1)
+			must(t, err)
+			f.await("the first tree", has(first))
+		})
+	}
+}

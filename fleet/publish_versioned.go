@@ -188,9 +188,10 @@ func (p *publisher) createVersion(ctx context.Context, id string, data []byte) (
 }
 
 // seen returns the highest version number that the tree or an agent knows. A tree that
-// was deleted and published again begins at 0, and its agents may know higher numbers.
+// was deleted and published again begins at 0, and its agents may know higher numbers;
+// so they may when ready is damaged.
 func (p *publisher) seen(ctx context.Context, st *trees.State) (int64, error) {
-	if st.Exists {
+	if st.Ready.Version > 0 {
 		return st.Ready.Version, nil
 	}
 	seen := int64(0)

@@ -130,8 +130,9 @@ func explain(err error, t target) error {
 	case errors.Is(err, fleet.ErrUnfinished):
 		return fail(exitFailed, err, "publish again with --finish, or \"zkagent config finish "+t.name+"\" when the keys are complete")
 	case errors.Is(err, config.ErrDamaged):
-		return fail(exitFailed, err, "agents keep what they have; a publish of the whole tree with --force replaces it, with --rollout or, to all hosts at once, --rollout=false",
-			"\"zkagent config rollback "+t.name+" --rollout\" brings back the version before, as \"zkagent config history "+t.name+"\" lists them")
+		return fail(exitFailed, err, "agents keep what they have; \"zkagent config restore "+t.name+" --from HOST\" publishes the tree of one of them",
+			"a publish of the whole tree with --force replaces it, with --rollout or, to all hosts at once, --rollout=false",
+			"\"zkagent config rollback "+t.name+" --rollout=false --to VERSION\" brings back an older version; \"zkagent config history "+t.name+"\" lists them")
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):
@@ -319,7 +320,7 @@ func newConfigRestoreCommand(g *globals) *cobra.Command {
 name, list the deleted configs of the settings, or without settings those below /config.
 
 With --from HOST, publish the tree that the agent of that host used last, from the view
-that it saved. This helps when a config was removed in another way. Run it on that host,
+that it saved. This helps when a config was removed or damaged in another way. Run it there,
 as root or as the user of the agent. Elsewhere it prints the command that does the same
 by ssh.`,
 		Example: "  zkagent config restore /config/site\n  zkagent config restore site --from web-07",
@@ -353,10 +354,19 @@ by ssh.`,
 
 // restoreFrom publishes the tree of the last view that this host's agent saved.
 func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agent.Config, t target, host string) error {
+	damaged, check := false, int64(0) // of a tree whose ready is damaged, the version in use is 0
+	if _, err := config.Read(ctx, s, t.path); errors.Is(err, config.ErrDamaged) {
+		ready, _, _ := trees.ReadReady(ctx, s, t.path)
+		damaged, check = true, ready.Version
+	}
 	if host != conf.ID {
 		there := "zkagent config export " + term.ShellWord(t.path) + " --saved"
+		here := fmt.Sprintf("zkagent config import - %s --check-version %d", term.ShellWord(t.name), check)
+		if damaged {
+			here += " --force --rollout=false"
+		}
 		return fail(exitUsage, fmt.Errorf("only root and the agent's user on %s can read the view that it saved", host),
-			"\"ssh "+term.ShellWord(host)+" "+term.ShellWord(there)+" | zkagent config import - "+term.ShellWord(t.name)+" --check-version 0\" publishes it from here")
+			"\"ssh "+term.ShellWord(host)+" "+term.ShellWord(there)+" | "+here+"\" publishes it from here")
 	}
 	tree, at, err := savedTree(conf, t)
 	if err != nil {
@@ -366,7 +376,7 @@ func restoreFrom(ctx context.Context, g *globals, s *session.Session, conf *agen
 		return failf(exitFailed, "%s has the layout plain: other tools write it", t.path)
 	}
 	cfg := fleet.PublishConfig{
-		Path: t.path, Layout: tree.Layout, Keys: valuesOf(tree), Check: new(int64), Logger: g.logger(),
+		Path: t.path, Layout: tree.Layout, Keys: valuesOf(tree), Check: &check, Force: damaged, Logger: g.logger(),
 		Message: fmt.Sprintf("restored from %s, which used %s", host, generation(tree.Layout, tree.Generation)),
 	}
 	if err := g.confirm(ctx, fmt.Sprintf("publish %s of %s, as of %s?", term.Count(len(cfg.Keys), "key"), t.path, at.Format(time.RFC3339))); err != nil {

@@ -334,7 +334,7 @@ func printHistory(ctx context.Context, console *term.Console, s *session.Session
 type listedConfig struct {
 	Name    string          `json:"name"`
 	Path    string          `json:"path"`
-	State   string          `json:"state"` // versioned, flat, deleted, or not published
+	State   string          `json:"state"` // versioned, flat, deleted, damaged, or not published
 	Version *config.Version `json:"version,omitempty"`
 	Deleted *fleet.Deleted  `json:"deleted,omitempty"`
 }
@@ -411,6 +411,8 @@ func listConfig(ctx context.Context, s *session.Session, t target) (listedConfig
 		one.State, one.Version = "versioned", &versions[i]
 	} else if d, gone := fleet.InTrash(ctx, s, t.path); gone == nil {
 		one.State, one.Deleted = "deleted", &d
+	} else if _, _, bad := trees.ReadReady(ctx, s, t.path); err == nil && !errors.Is(bad, config.ErrNotReady) {
+		one.State = "damaged"
 	}
 	return one, err
 }

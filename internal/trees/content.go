@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -48,6 +49,16 @@ func (c *Content) Tree(name, root string, r Ready, last int64) *view.Tree {
 		Name: name, Path: root, Layout: LayoutVersioned, Generation: c.Number, Digest: c.Sum.String(),
 		Previous: r.Previous, Rollout: r.Rollout, Last: last,
 	}, c.Keys)
+}
+
+// RandomObject returns the digest of one of the objects of c: a bucket or a value. It is
+// a bucket when the value has no object.
+func (c *Content) RandomObject() Digest {
+	i := rand.IntN(len(c.Buckets))                                              //nolint:gosec // It is no secret.
+	if n := rand.IntN(len(c.Lists[i]) + 1); n > 0 && c.Lists[i][n-1].Size > 0 { //nolint:gosec // It is no secret.
+		return c.Lists[i][n-1].Sum
+	}
+	return c.Buckets[i]
 }
 
 // LoadManifest reads the list of a version's buckets.

@@ -154,6 +154,9 @@ func encode(record any) []byte {
 	return data
 }
 
+// ErrReady says that ready is a damaged record of a versioned tree.
+var ErrReady = errors.New("decode ready")
+
 // ParseReady decodes the data of a ready znode. The second result is false when
 // the data belongs to a flat tree, whose ready is empty or holds anything else.
 func ParseReady(data []byte) (Ready, bool, error) {
@@ -166,7 +169,7 @@ func ParseReady(data []byte) (Ready, bool, error) {
 	}
 	err := json.Unmarshal(data, &probe)
 	if err != nil && !json.Valid(data) && bytes.Contains(data, []byte(`"zkagent"`)) {
-		return Ready{}, true, fmt.Errorf("decode ready: %w", err) // a damaged record of ours
+		return Ready{}, true, fmt.Errorf("%w: %w", ErrReady, err) // a damaged record of ours
 	}
 	if err != nil || probe.Format == nil {
 		return Ready{}, false, nil //nolint:nilerr // what is not our record is a flat tree's own data
@@ -176,13 +179,13 @@ func ParseReady(data []byte) (Ready, bool, error) {
 	}
 	var r Ready
 	if err := json.Unmarshal(data, &r); err != nil {
-		return Ready{}, true, fmt.Errorf("decode ready: %w", err)
+		return Ready{}, true, fmt.Errorf("%w: %w", ErrReady, err)
 	}
 	if _, err := ParseDigest(r.Digest); err != nil {
-		return Ready{}, true, fmt.Errorf("decode ready: %w", err)
+		return Ready{}, true, fmt.Errorf("%w: %w", ErrReady, err)
 	}
 	if r.Version <= 0 {
-		return Ready{}, true, fmt.Errorf("decode ready: version %d is not positive", r.Version)
+		return Ready{}, true, fmt.Errorf("%w: version %d is not positive", ErrReady, r.Version)
 	}
 	return r, true, nil
 }

@@ -16,10 +16,12 @@ const maxTries = 20
 
 // ReadReady reads the record of a versioned tree's ready and its stat. The version
 // in the stat guards a flip. The error matches [ErrNotReady] when there is no
-// ready, [ErrNoVersion] when it belongs to a flat tree.
+// ready, [ErrNoVersion] when it belongs to a flat tree, [ErrDamaged] when it is damaged.
 func ReadReady(ctx context.Context, s *session.Session, root string) (Ready, session.Stat, error) {
 	st, err := lookReady(ctx, s, root)
 	switch {
+	case IsDamage(err):
+		return Ready{}, st.Stat, fmt.Errorf("config %s: %w: %w", root, ErrDamaged, err)
 	case err != nil:
 		return Ready{}, st.Stat, fmt.Errorf("config %s: %w", root, err)
 	case !st.Exists:
@@ -40,11 +42,29 @@ func lookReady(ctx context.Context, s *session.Session, root string) (*State, er
 		return &State{}, fmt.Errorf("read ready: %w", err)
 	}
 	r, versioned, err := ParseReady(data)
+	if !versioned {
+		err = CheckFlat(ctx, s, root)
+		versioned = err != nil
+	}
 	st := &State{Exists: true, Layout: LayoutFlat, Ready: r, Stat: stat, last: max(stat.Czxid, stat.Mzxid)}
 	if versioned {
 		st.Layout = LayoutVersioned
 	}
 	return st, err
+}
+
+// CheckFlat returns an error that matches [ErrReady] when there are versions and no keys
+// beside a ready that names no version: it was that of a versioned tree.
+func CheckFlat(ctx context.Context, s *session.Session, root string) error {
+	names, _, err := s.Children(ctx, root)
+	keys := slices.ContainsFunc(names, func(name string) bool { return !IsReserved(name) })
+	switch {
+	case errors.Is(err, session.ErrNoAuth) || errors.Is(err, session.ErrNoNode):
+		return nil
+	case err == nil && !keys && slices.Contains(names, ElemVersions):
+		return fmt.Errorf("%w: it names no version, and there are versions", ErrReady)
+	}
+	return err
 }
 
 // State is the tree below a root at one moment.
@@ -178,7 +198,7 @@ func Steady(ctx context.Context, s *session.Session, root string, read func(*Sta
 // IsDamage reports whether err says that what is stored lacks parts or does not
 // match its digests.
 func IsDamage(err error) bool {
-	return errors.Is(err, ErrDigest) || errors.Is(err, ErrManifest) || errors.Is(err, ErrBucket) || errors.Is(err, ErrGone)
+	return errors.Is(err, ErrDigest) || errors.Is(err, ErrReady) || errors.Is(err, ErrManifest) || errors.Is(err, ErrBucket) || errors.Is(err, ErrGone)
 }
 
 // Unusable reports whether err says that a version cannot be used here: it is gone
