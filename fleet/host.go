@@ -169,7 +169,7 @@ func (h *host) lastWords(ctx context.Context) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.s.Timeout())
 	defer cancel()
-	if h.takeResult() == nil && h.p.ended != nil {
+	if h.takeResult() == nil && h.p.ended != nil && (h.act.looked || h.look(last) == nil) {
 		_, _ = h.record(last)
 	}
 	return nil
