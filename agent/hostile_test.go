@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,19 +53,57 @@ func TestHostile_Seeds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newHostileWorld(t, dir, seed)
 			defer w.stop()
-			for range 4 + w.r.IntN(8) {
+			rollout, ends := w.r.IntN(2) == 0, w.r.IntN(4) > 0
+			for i := range 4 + w.r.IntN(8) {
+				if rollout && i == 1 {
+					w.propose()
+				}
 				for range 1 + w.r.IntN(6) {
 					w.strike()
 				}
 				time.Sleep(time.Duration(w.r.IntN(90)) * time.Second)
 				w.look()
 			}
-			w.cleanUp()
+			if ends { // Others stop in the middle.
+				w.cleanUp()
+			}
 			if t.Failed() {
 				t.Logf("seed %d: %s", seed, strings.Join(w.steps, "\n"))
 			}
 		})
 	})
+}
+
+// TestHostile_Liar: random programs of a server that lies in its frames to a whole agent. What
+// holds at any time holds here, too. Once the server is honest, the files are as they were
+// before, and no condition is open.
+func TestHostile_Liar(t *testing.T) {
+	testhelp.Seeds(t, time.Second, func(t *testing.T, seed uint64) {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			w := newHostileWorld(t, dir, seed)
+			defer w.stop()
+			w.honest.Store(false)
+			w.srv.DropConnections()
+			for range 3 + w.r.IntN(10) {
+				w.must(w.srv.Set("/plain/a", []byte(fmt.Sprint(w.r.Uint64()))))
+				time.Sleep(time.Duration(w.r.IntN(90)) * time.Second) // virtual
+				w.look()
+			}
+			w.honest.Store(true)
+			w.srv.DropConnections()
+			w.cleanUp()
+		})
+	})
+}
+
+// dial connects the agent to the server, which lies while it is not honest.
+func (w *hostileWorld) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := w.srv.Dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &memzk.Liar{Conn: c, Rand: rand.New(rand.NewPCG(w.seed, w.dials.Add(1))), Honest: &w.honest}, nil
 }
 
 const (
@@ -88,11 +128,16 @@ type hostileWorld struct {
 	each  []string              // the first good files of the for_each
 	log   hostileLog
 	stop  func()
+
+	honest atomic.Bool // what the server says is true
+	seed   uint64
+	dials  atomic.Uint64
 }
 
 func newHostileWorld(t *testing.T, dir string, seed uint64) *hostileWorld {
-	w := &hostileWorld{t: t, r: rand.New(rand.NewPCG(seed, 35)), dir: dir, srv: memzk.New(memzk.Options{TickTime: time.Second})}
-	zk := session.Config{Servers: []string{"a:2181"}, Timeout: 20 * time.Second, Dial: w.srv.Dial}
+	w := &hostileWorld{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 35)), dir: dir, srv: memzk.New(memzk.Options{TickTime: time.Second})}
+	w.honest.Store(true)
+	zk := session.Config{Servers: []string{"a:2181"}, Timeout: 20 * time.Second, Dial: w.dial}
 	w.must(w.srv.Create("/sets/api/m_0000000001", []byte(`{"host":"10.0.0.1","port":80,"name":"m"}`)))
 	w.must(w.srv.Create("/plain/a", []byte("1")))
 	w.must(w.srv.Create("/flat/a", []byte("1")))
@@ -192,6 +237,18 @@ func (w *hostileWorld) files() []string {
 }
 
 func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
+
+// propose begins a rollout, as far as what others have written allows that.
+func (w *hostileWorld) propose() {
+	s, err := session.Dial(w.t.Context(), session.Config{Servers: []string{"a:2181"}, Timeout: 20 * time.Second, Dial: w.srv.Dial})
+	w.must(err)
+	defer s.Close()
+	r, err := fleet.Prepare(w.t.Context(), s, fleet.PublishConfig{Path: "/versioned", Keys: map[string][]byte{"a": []byte("2")}})
+	if err == nil {
+		_, err = fleet.Propose(w.t.Context(), s, fleet.Request{Root: "/versioned", Version: r.Version, Digest: r.Digest, Strategy: fleet.Strategy{Parallel: 1, MaxFailures: 1}})
+	}
+	w.steps = append(w.steps, fmt.Sprintf("a rollout: %v", err))
+}
 
 // strike does one hostile thing to a random znode. What the server refuses is no strike.
 func (w *hostileWorld) strike() {

@@ -2,14 +2,11 @@ package session
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"runtime"
 	"runtime/metrics"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,96 +17,6 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
-
-// liar is a connection whose server lies now and then: wrong lengths, giant counts, wrong
-// xids, replies to requests that nobody made, events without end, half frames, and
-// another session id.
-type liar struct {
-	net.Conn
-	rng    *rand.Rand // of one goroutine: the reader's
-	honest *atomic.Bool
-	left   []byte // to be read
-	frames int
-
-	greet func(*jute.ConnectResponse) // the only lie, when not nil
-}
-
-// Read implements net.Conn.
-func (l *liar) Read(p []byte) (int, error) {
-	if len(l.left) == 0 {
-		frame := make([]byte, 4)
-		if _, err := io.ReadFull(l.Conn, frame); err != nil {
-			return 0, err
-		}
-		length := binary.BigEndian.Uint32(frame)
-		if length > 1<<24 { // the text that answers a four-letter word
-			return copy(p, frame), nil
-		}
-		body := make([]byte, length)
-		if _, err := io.ReadFull(l.Conn, body); err != nil {
-			return 0, err
-		}
-		l.frames++
-		l.left = slices.Concat(frame, body)
-		switch {
-		case l.honest.Load():
-		case l.greet != nil && l.frames == 1:
-			var r jute.ConnectResponse
-			_ = jute.NewDecoder(body).Get(&r)
-			l.greet(&r)
-			l.left = packet(r)
-		case l.greet == nil && l.rng.IntN(4) == 0:
-			l.left = l.lie(l.left)
-		}
-	}
-	n := copy(p, l.left)
-	l.left = l.left[n:]
-	return n, nil
-}
-
-func (l *liar) lie(f []byte) []byte {
-	number := func(at int, n uint32) {
-		if at+4 <= len(f) {
-			binary.BigEndian.PutUint32(f[at:], n)
-		}
-	}
-	unasked := func(xid uint32, body int) []byte {
-		g := make([]byte, 4+16+body)
-		binary.BigEndian.PutUint32(g, uint32(16+body))
-		binary.BigEndian.PutUint32(g[4:], xid)
-		return g
-	}
-	numbers := []uint32{0, 1, 7, 1 << 20, 1<<31 - 1, 1 << 31, 1<<32 - 1, l.rng.Uint32()}
-	n := numbers[l.rng.IntN(len(numbers))]
-	switch l.rng.IntN(8) {
-	case 0:
-		number(0, n) // a wrong length
-	case 1:
-		number(4*l.rng.IntN(max(len(f)/4, 1)), n) // a giant count, another error, another zxid
-	case 2:
-		number(4, n) // a wrong xid
-	case 3:
-		return append(unasked(n, l.rng.IntN(64)), f...)
-	case 4:
-		for range l.rng.IntN(200) { // events
-			e := unasked(1<<32-1, 4+4+4+2)
-			binary.BigEndian.PutUint32(e[20:], uint32(1+l.rng.IntN(5)))
-			binary.BigEndian.PutUint32(e[24:], 3)
-			binary.BigEndian.PutUint32(e[28:], 2)
-			copy(e[32:], "/w")
-			f = append(f, e...)
-		}
-	case 5:
-		return f[:l.rng.IntN(len(f))] // half a frame: what comes next is taken for its rest
-	case 6:
-		return append(f, f...)
-	case 7:
-		if l.frames == 1 && len(f) >= 20 {
-			binary.BigEndian.PutUint64(f[12:], l.rng.Uint64()) // another session
-		}
-	}
-	return f
-}
 
 // TestLiar_Greeting: a server that lies in its answer to the handshake neither holds the
 // client for days, nor makes it keep what it says.
@@ -132,7 +39,7 @@ func TestLiar_Greeting(t *testing.T) {
 				dial := cfg.Dial
 				cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 					c, err := dial(ctx, network, address)
-					return &liar{Conn: c, greet: lie, honest: &honest}, err
+					return &memzk.Liar{Conn: c, Greet: lie, Honest: &honest}, err
 				}
 				m, stop := manage(t, cfg)
 				defer stop()
@@ -218,7 +125,7 @@ func lieTo(t *testing.T, seed uint64, most *usage) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		return &liar{Conn: c, rng: rand.New(rand.NewPCG(rng.Uint64(), 3)), honest: &honest}, nil
+		return &memzk.Liar{Conn: c, Rand: rand.New(rand.NewPCG(rng.Uint64(), 3)), Honest: &honest}, nil
 	}
 	mgr, stop := manage(t, cfg)
 	defer stop()
