@@ -224,15 +224,18 @@ func (e *Engine) keeps(dest string) bool {
 
 // takenBy says why a destination is not taken.
 func (t *applying) takenBy(dest string) string {
-	above := func(a, b string) bool { return strings.HasPrefix(b, a+"/") }
+	within := func(path, dir string) bool {
+		return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+	}
+	clash := func(path string) bool { return within(path, dest) || within(dest, path) }
 	for _, o := range t.outputs {
-		if above(o.Destination, dest) || above(dest, o.Destination) {
+		if clash(o.Destination) {
 			return fmt.Sprintf("cannot be there together with %s of the key %q: rename one of the two keys", o.Destination, o.eachKey())
 		}
 	}
-	old := parent(dest, t.job.Bundle.written)
+	old := ""
 	for path := range t.job.Bundle.written {
-		if above(dest, path) && (old == "" || path < old) {
+		if clash(path) && (old == "" || path < old) {
 			old = path
 		}
 	}

@@ -160,21 +160,20 @@ func (t *applying) findGone(wanted map[string]string) {
 	t.loadRecord()
 	dirs := t.directories()
 	for dest := range b.written {
-		if wanted[dest] == "" && !dirs[dest] && parent(dest, wanted) == "" {
+		if wanted[dest] == "" && !dirs[dest] && !below(dest, wanted) {
 			t.gone = append(t.gone, dest)
 		}
 	}
 }
 
-// parent is the nearest of the paths that has another one below it; "": none has.
-func parent[T any](path string, paths map[string]T) string {
+// below reports whether the path is below another one of the list.
+func below(path string, list map[string]string) bool {
 	for path != "/" {
-		path = filepath.Dir(path)
-		if _, ok := paths[path]; ok {
-			return path
+		if path = filepath.Dir(path); list[path] != "" {
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
 // directories are those of the outputs whose keys hold slashes: no other key can have a file
