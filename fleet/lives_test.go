@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 )
 
 // TestResume_AVersionThatKillsItsHostIsGivenUp: something starts the agent
@@ -91,33 +94,74 @@ func TestResume_HostThatReturnsToAHaltGoesBack(t *testing.T) {
 	})
 }
 
+// started writes a rollout to version 2, in which a host has started as the process life.
+// It returns the record of the host.
+func (w *world) started(name, id, life string) HostRecord {
+	w.t.Helper()
+	w.version(2)
+	ready, stat, err := trees.ReadReady(w.t.Context(), w.desk, root)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	proposal := Proposal{
+		Version: 2, Digest: digest, Previous: ready.Version, Ready: ReadyAt{Version: stat.Version, Mzxid: stat.Mzxid}, Hosts: 1,
+		Strategy: Strategy{}.WithDefaults(1),
+	}
+	turn := HostRecord{State: HostStarted, Version: 2, From: 1, Life: life, Lives: 1}
+	shard := Shard(id)
+	nodes := map[string][]byte{
+		rolloutPath(root, name): encode(proposal), gatePath(root, name): encode(Gate{State: GateOpen, Wave: WaveAll}),
+		recordPath(root, name, id): encode(turn), currentPath(root): []byte(name),
+		shardPath(root, shard): encode(Call{Format: callFormat, Rollout: name, State: GateVoting, Proposal: proposal}),
+	}
+	for _, path := range sortedKeys(nodes) {
+		if err := w.server.Create(path, nodes[path]); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return turn
+}
+
+// TestResume_HaltComesMeanwhile: a rollout that halts between the look of a process that
+// came back and its record does not let it use the version.
+func TestResume_HaltComesMeanwhile(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		const name, id = "r-0000000007", "web-00"
+		w.started(name, id, "one")
+		h := &simpleHost{w: w, id: id, took: time.Second}
+		p := New(Config{Root: root, Agent: id, Host: h, Tree: h.tree, Life: "two"})
+		s := w.dial(id)
+		defer s.Close()
+		halted := false
+		w.server.Hold(func(r memzk.Held) <-chan struct{} {
+			if r.Op == jute.OpMulti && !halted && bytes.Contains(r.Body, []byte(recordPath(root, name, id))) {
+				halted = true
+				if err := w.server.Set(gatePath(root, name), encode(Gate{State: GateHalted, Wave: WaveAll})); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { h.follow(ctx, s, p) })
+		wg.Go(func() { _ = p.Run(ctx, s) })
+		defer wg.Wait()
+		defer cancel()
+		w.await("the version before", func() bool { return h.version() == 1 })
+		if got := h.versions(); !slices.Equal(got, []int64{1}) || !halted {
+			t.Errorf("it used %v, the rollout halted: %v", got, halted)
+		}
+	})
+}
+
 // TestResume_RecordOfAnother: of two agents with one id only the owner of the
 // subscription takes part. The other one waits, and reads the record again once it is
 // the owner: meanwhile the turn may have ended.
 func TestResume_RecordOfAnother(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, w *world) {
 		const name, id, life = "r-0000000007", "web-00", "one"
-		w.version(2)
-		ready, stat, err := trees.ReadReady(t.Context(), w.desk, root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proposal := Proposal{
-			Version: 2, Digest: digest, Previous: ready.Version, Ready: ReadyAt{Version: stat.Version, Mzxid: stat.Mzxid}, Hosts: 1,
-			Strategy: Strategy{}.WithDefaults(1),
-		}
-		turn := HostRecord{State: HostStarted, Version: 2, From: 1, Life: life, Lives: 1}
-		shard := Shard(id)
-		nodes := map[string][]byte{
-			rolloutPath(root, name): encode(proposal), gatePath(root, name): encode(Gate{State: GateOpen, Wave: WaveAll}),
-			recordPath(root, name, id): encode(turn), currentPath(root): []byte(name),
-			shardPath(root, shard): encode(Call{Format: callFormat, Rollout: name, State: GateVoting, Proposal: proposal}),
-		}
-		for _, path := range sortedKeys(nodes) {
-			if err := w.server.Create(path, nodes[path]); err != nil {
-				t.Fatal(err)
-			}
-		}
+		turn := w.started(name, id, life)
 		h := &simpleHost{w: w, id: id, took: time.Second}
 		var owned atomic.Bool
 		owns := make(chan struct{})
