@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -58,7 +59,11 @@ func decoderOf(format string) (decoder, error) {
 		return d, nil
 	}
 	if fields, ok := strings.CutPrefix(format, FormatFields+":"); ok {
-		return fieldsDecoder(fields)
+		var f Fields
+		if err := json.Unmarshal([]byte(fields), &f); err != nil {
+			return nil, fmt.Errorf("format %s: %w", FormatFields, err)
+		}
+		return f.decoder()
 	}
 	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, fields:JSON", format)
 }

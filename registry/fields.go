@@ -47,14 +47,6 @@ func (f *Fields) Format() (string, error) {
 	return FormatFields + ":" + string(data), err
 }
 
-func fieldsDecoder(text string) (decoder, error) {
-	var f Fields
-	if err := json.Unmarshal([]byte(text), &f); err != nil {
-		return nil, fmt.Errorf("format %s: %w", FormatFields, err)
-	}
-	return f.decoder()
-}
-
 func (f *Fields) decoder() (decoder, error) {
 	places := map[string]string{"address": f.Address, "port": f.Port, "weight": f.Weight, "status": f.Status, "id": f.ID}
 	for label, place := range f.Labels {
