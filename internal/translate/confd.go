@@ -132,12 +132,6 @@ func patternOf(arg []token) string {
 	return ""
 }
 
-// deep reports whether a path is below the root of its config.
-func deep(prefix, path string) bool {
-	path = strings.Trim(path, "/")
-	return path != "" && (cleanPrefix(prefix) != "" || strings.Contains(path, "/"))
-}
-
 // keyCall is how a call that names keys is written.
 type keyCall struct {
 	before, fn, after string
@@ -270,7 +264,7 @@ var confdSpecial = map[string]func(w *rewriter, list []token, i, arg int) []toke
 			return w.keyed(list, i, arg, "ls", keyCall{"(keys (explode (", "ls", ")))", false, noPattern})
 		}
 		out := w.rename(slices.Clone(list), arg, "ls", false, noPattern)
-		if w.remco || ok && !deep(w.prefix, s) {
+		if w.remco || ok && cleanPrefix(w.prefix) == "" && !strings.Contains(strings.Trim(s, "/"), "/") { // the root of a config
 			return nil
 		}
 		end := argument(out, arg)

@@ -28,7 +28,7 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 	if e := first(m["exec"]); e != nil {
 		c.exec(e)
 	}
-	if len(r.services) > 0 {
+	if len(r.services)+len(r.computed) > 0 {
 		r.note("while a service has no members the last good file stays, where consul-template writes it without servers: on_empty = \"render\" of the group does that")
 	}
 	if text(m["once"]) == "true" {

@@ -35,7 +35,7 @@ type trialMember struct {
 // pieces are constructs of templates. In them KEY, DIR, SVC and TAG stand for random names.
 var pieces = []string{
 	`{{ range services }}{{ $n := printf "TAG.%s" .Name }}{{ range service $n }}{{ .Name }} {{ .Address }};{{ end }}{{ end }}`, `{{ range services }}{{ range $i, $s := service (printf "%s.%s" "TAG" .Name) }}{{ $i }} {{ $s.Port }} {{ end }}{{ end }}`,
-	`{{ range $t := split "," "blue,prod,none" }}{{ range service (printf "%s.%s" $t "SVC") }}{{ .Name }}{{ .Port }} {{ end }}{{ end }}`, `{{ $n := keyOrDefault "app/none" "SVC" }}{{ range service (printf "TAG.%s" $n) "any" }}{{ .ID }} {{ end }}`,
+	`{{ range $t := split "," "blue,prod,none" }}{{ range service (printf "%s.%s" $t "SVC") }}{{ .Name }}{{ .Port }} {{ end }}{{ end }}`, `{{ $n := keyOrDefault "app/none" "db" }}{{ range service (printf "TAG.%s" $n) "any" }}{{ .ID }} {{ end }}`,
 	`{{ scratch.Set "p" (print "app/" "") }}{{ keyOrDefault (print (scratch.Get "p") "name") "none" }}`, `{{ range tree (keyOrDefault "app/none" "app") }}{{ .Path }}={{ .Key }} {{ key .Path }}{{ end }}`, `{{ key (printf "%s/%s" (keyOrDefault "app/none" "app") "name") }}`,
 	`{{ range ls (print "/" (keyOrDefault "app/none" "app")) }}{{ .Path }} {{ .Key }};{{ end }}{{ range $k, $v := tree (print (keyOrDefault "app/none" "app") "/") | byKey }}{{ $k }}{{ range $n, $p := $v }}{{ $n }}{{ $p.Path }}{{ end }}{{ end }}`,
 	`{{ scratch.Set "p" "app" }}{{ range loop 2 }}{{ keyOrDefault (print (scratch.Get "p") "/name") "none" }}{{ scratch.Set "p" "other" }}{{ end }}`,

@@ -2,7 +2,6 @@ package translate
 
 import (
 	"cmp"
-	"crypto/sha1" //nolint:gosec // as Synapse has it
 	"fmt"
 	"net"
 	"path/filepath"
@@ -46,6 +45,7 @@ func (s *synapse) translate() {
 	s.top = first(m["haproxy"])
 	s.base(s.top)
 	s.r.note("Synapse remembers the id of each server; here an id is the place of the server in the order of their addresses, and an id in haproxy_server_options is left out")
+	s.r.note("Synapse reads settings of HAProxy also from the znode at the path of a group; what stands there is not in the template")
 	list := first(m["services"])
 	for _, name := range s.order["/services"] {
 		s.service(name, first(list[name]))
@@ -217,7 +217,7 @@ func (s *synapse) base(m map[string]any) {
 func (s *synapse) service(name string, m map[string]any) {
 	d, h := first(m["discovery"]), first(m["haproxy"])
 	miss := s.r.miss
-	s.r.keys(m, " of service "+name+" has no counterpart here", nil, "discovery", "haproxy", "default_servers", "use_previous_backends", "keep_default_servers")
+	s.r.keys(m, " of service "+name+" has no counterpart here", nil, "discovery", "haproxy", "default_servers", "use_previous_backends", "keep_default_servers", "backend_port_override")
 	s.r.keys(d, " of the discovery of "+name+" has no counterpart here", nil, "method", "hosts", "path", "discovery_jitter")
 	stub := text(d["method"]) == "stub" || text(d["method"]) == "base"
 	if method := text(d["method"]); method != "zookeeper" && !stub {
@@ -255,12 +255,10 @@ func (s *synapse) service(name string, m map[string]any) {
 		miss("hash-type consistent of %s: it places servers by their ids, which Synapse remembers: here they change when a server comes or goes; take hash-type consistent out", name)
 	}
 	s.servers(servers{
-		group: l, options: text(h["server_options"]), override: text(h["server_port_override"]), order: text(h["backend_order"]),
+		group: l, options: text(h["server_options"]), override: cmp.Or(text(m["backend_port_override"]), text(h["server_port_override"])), order: text(h["backend_order"]),
 		keep: text(m["keep_default_servers"]) == "true", cookie: !slices.Contains(lines, "mode tcp"), hash: text(h["cookie_value_method"]) == "hash",
 	}, defaults)
 }
-
-var weightOption = regexp.MustCompile(`\bweight\b`)
 
 // ownOptions prints what a member wants at its line, without what the line has already.
 // What HAProxy would take for more than words of the line is left out.
@@ -278,17 +276,15 @@ type servers struct {
 	cookie, hash    bool
 }
 
-// cookieOf is the cookie of the server that is called so.
-func (v servers) cookieOf(name string) string {
+// cookieOf is the cookie of a server, by its name as text and as an expression.
+func (v servers) cookieOf(name, expr string) string {
 	switch {
 	case !v.cookie:
 		return ""
-	case !v.hash:
-		return " cookie " + name
-	case name == memberName:
-		return ` cookie {{ print (haproxyToken .Name) "_" .Address | sha1sum }}`
+	case v.hash:
+		return " cookie {{ " + expr + " | sha1sum }}"
 	}
-	return fmt.Sprintf(" cookie %x", sha1.Sum([]byte(name))) //nolint:gosec // not for secrets: a name in a cookie
+	return " cookie " + name
 }
 
 // filled are the options of a server; a blank for none.
@@ -307,9 +303,9 @@ func (v servers) fixed(defaults []map[string]any) string {
 			port = cmp.Or(v.override, port)
 			id = fmt.Sprintf("{{ len (members %s) | add %d }}", quoteGo(v.group), i+1)
 		}
-		label := plain(strings.TrimPrefix(name+"_"+host+":"+port, "_"))
+		label := strings.TrimPrefix(name+"_"+host+":"+port, "_")
 		labels = append(labels, label)
-		lines[label] = fmt.Sprintf("\tserver %s %s:%s id %s%s%s\n", label, host, port, id, v.cookieOf(label), v.filled(host, port, name))
+		lines[label] = fmt.Sprintf("\tserver %s %s:%s id %s%s%s\n", plain(label), host, port, id, v.cookieOf(plain(label), quoteGo(label)), v.filled(host, port, name))
 	}
 	if strings.HasSuffix(v.order, "sc") {
 		slices.Sort(labels)
@@ -324,11 +320,6 @@ func (v servers) fixed(defaults []map[string]any) string {
 	return b.String()
 }
 
-// memberName is the name of the server of a member.
-const memberName = "{{ haproxyToken .Name }}_{{ .Address }}"
-
-var blanks = regexp.MustCompile(` +`)
-
 // servers are the lines of the members; without members those of default_servers.
 func (s *synapse) servers(v servers, defaults []map[string]any) {
 	fixed := v.fixed(defaults)
@@ -342,15 +333,16 @@ func (s *synapse) servers(v servers, defaults []map[string]any) {
 	port := cmp.Or(v.override, "{{ .Port }}")
 	end := v.filled("{{ .Host }}", port, "{{ haproxyToken .Name }}")
 	if text(s.top["use_nerve_weights"]) == "true" {
-		if weightOption.MatchString(end) {
+		if regexp.MustCompile(`\bweight\b`).MatchString(end) {
 			s.r.miss("use_nerve_weights with a weight in server_options of group %s: take one of them out", v.group)
 		}
-		weighted := strings.TrimRight(blanks.ReplaceAllString(end, " "), " ") + ownOptions("id|weight")
-		end = "{{ if eq .Weight 1 }}" + end + ownOptions("id") + "{{ else }}" + weighted + " weight {{ .Weight }}{{ end }}"
+		squeezed := strings.Join(append([]string{""}, strings.Fields(end)...), " ")
+		end = "{{ if eq .Weight 1 }}" + end + ownOptions("id") + "{{ else }}" + squeezed + ownOptions("id|weight") + " weight {{ .Weight }}{{ end }}"
 	} else {
 		end += ownOptions("id")
 	}
-	line := "\tserver " + memberName + " {{ .Address }} id {{ $id }}" + v.cookieOf(memberName) + end + "\n"
+	name := "{{ haproxyToken .Name }}_{{ .Address }}"
+	line := "\tserver " + name + " {{ .Address }} id {{ $id }}" + v.cookieOf(name, `print (haproxyToken .Name) "_" .Address`) + end + "\n"
 	if v.override != "" {
 		line = strings.NewReplacer("{{ .Address }}", "{{ .Host }}:"+port, `"_" .Address`, `"_" .Host ":`+port+`"`).Replace(line)
 	}

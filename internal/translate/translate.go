@@ -479,15 +479,12 @@ func (e *environment) write(b *strings.Builder) {
 	if len(e.pass) > 0 {
 		b.WriteString("pass_env = [" + quoteAll(e.pass) + "]\n")
 	}
-	if len(e.set) == 0 {
-		return
-	}
-	b.WriteString("env = {\n")
+	set := map[string]any{}
 	for _, pair := range e.set {
 		name, value, _ := strings.Cut(pair, "=")
-		fmt.Fprintf(b, "%s = %s\n", quote(name), quote(value))
+		set[name] = value
 	}
-	b.WriteString("}\n")
+	pairs(b, "env", set)
 }
 
 func line(b *strings.Builder, name, value string) {
