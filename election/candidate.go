@@ -194,7 +194,6 @@ type Metrics interface {
 	Elected(election string)
 }
 
-// noMetrics counts nothing.
 type noMetrics struct{}
 
 func (noMetrics) Leads(string, bool) {}

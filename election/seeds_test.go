@@ -15,11 +15,11 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// TestSeeds runs candidates in virtual time under random faults: lost replies,
-// cuts, drops, restarts, expiries, candidates that crash at any step, and an operator
-// who deletes their znodes. The
-// invariants: no two lead at once, as far as the contexts of their terms say;
-// terms grow and end; and when the faults are over somebody leads, who stands first.
+// TestSeeds runs candidates in virtual time under random faults: lost replies, cuts,
+// drops, restarts, expiries, candidates that crash at any step, and an operator who
+// deletes their znodes. The invariants: no two lead at once, as far as the contexts of
+// their terms say; terms grow and end; and when the faults are over the first in line
+// leads.
 func TestSeeds(t *testing.T) {
 	testhelp.Seeds(t, 3*time.Second, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *memzk.Server) {

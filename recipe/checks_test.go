@@ -97,7 +97,7 @@ func TestChecks_NumberThatIsInUse(t *testing.T) {
 					must(t, other.Delete(ctx, lock, -1))
 					must(t, second(semaphore(other).Acquire(ctx)))
 				}
-				op, path := int32(jute.OpMulti), "/h"
+				op, path := jute.OpMulti, "/h"
 				if name == "held" {
 					op, path = jute.OpCreate2, "/h-__lock__"
 				}
@@ -198,7 +198,7 @@ func TestChecks_ItemReservedByAnother(t *testing.T) {
 				if name == "ack" {
 					r = reserve(mine)
 				}
-				op := int32(jute.OpMulti)
+				op := jute.OpMulti
 				if name == "bury early" {
 					op = jute.OpGetData
 				}

@@ -25,17 +25,16 @@ const revokeData = "__REVOKE__"
 // To protect a resource from that, check the [Hold.Fence] there, or write in one
 // multi with the [Hold.Guard].
 type Hold struct {
-	s       *session.Session
-	path    string
-	fence   int64
-	czxid   int64           // of our znode
-	fixed   bool            // other clients may use the name of our znode too
-	ctx     context.Context // ends with the hold
-	cancel  context.CancelCauseFunc
-	end     context.CancelFunc
-	watched chan struct{} // closed when the watcher has returned
-	revoked chan struct{} // closed when a requester asks for it back
-	// finished is set by the first call of finish.
+	s        *session.Session
+	path     string
+	fence    int64
+	czxid    int64           // of our znode
+	fixed    bool            // other clients may use the name of our znode too
+	ctx      context.Context // ends with the hold
+	cancel   context.CancelCauseFunc
+	end      context.CancelFunc
+	watched  chan struct{} // closed when the watcher has returned
+	revoked  chan struct{} // closed when a requester asks for it back
 	finished atomic.Bool
 }
 

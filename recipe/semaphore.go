@@ -258,7 +258,6 @@ func (m *Semaphore) takeOver(ctx context.Context, turn *Participant, own lease) 
 	return m.cfg.Permits(ctx, m.cfg.Text)
 }
 
-// count returns the number of leases.
 func (m *Semaphore) count(names []string) int {
 	count := 0
 	for _, name := range names {
