@@ -64,3 +64,30 @@ func TestResign_WhileTheContextEnds(t *testing.T) {
 		})
 	}
 }
+
+// Resign does not wait for a Lead that takes its time, and the context of Run ends before Lead
+// returns: the znode goes.
+func TestResign_GivenUpWhileTheContextEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		s, leads := dialMem(t, w, "a"), make(chan Term, 1)
+		c := New(Config{Name: "e", Path: "/e", ID: "a", Keep: true, Lead: func(ctx context.Context, term Term) {
+			leads <- term
+			<-ctx.Done()
+			time.Sleep(2 * time.Second)
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- c.Run(ctx, s, nil) }()
+		term := <-leads
+		short, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		if err := c.Resign(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want DeadlineExceeded", err)
+		}
+		cancel()
+		must(t, <-ran)
+		if w.Exists(term.Path) {
+			t.Error("the znode stays")
+		}
+	})
+}
