@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -208,6 +209,38 @@ func TestConvert_KeyChangesBeforeTheFlip(t *testing.T) {
 		z.Hold(nil)
 		if n, _ := z.Get("/c/ready"); !errors.Is(err, ErrConflict) || len(n.Data) > 0 {
 			t.Errorf("got %v, and ready is %q", err, n.Data)
+		}
+	})
+}
+
+// A version is about to be deleted with its dry run. Just before, it comes into use: it stays.
+func TestDry_VersionComesIntoUse(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, z *memzk.Server) {
+		other, late := join(t, z), join(t, z, "late:2181")
+		defer other.Close()
+		defer late.Close()
+		mustPublish(t, other, "/c", "", map[string]string{"k": "1"})
+		res, err := Prepare(t.Context(), other, PublishConfig{Path: "/c", Keys: bytesOf(map[string]string{"k": "2"})})
+		must(t, err)
+		z.Hold(func(h memzk.Held) <-chan struct{} {
+			if h.Addr != "late:2181" || h.Op != jute.OpMulti {
+				return nil
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				ready, _, err := trees.ReadReady(t.Context(), other, "/c")
+				must(t, err)
+				ready.Version = res.Version
+				must(t, z.Set("/c/ready", ready.Encode()))
+			}()
+			return done
+		})
+		err = deleteVersion(t.Context(), late, "/c", res.Version)
+		z.Hold(nil)
+		if must(t, err); !z.Exists(trees.VersionPath("/c", res.Version)) {
+			t.Error("the version in use is deleted")
 		}
 	})
 }
