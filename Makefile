@@ -29,11 +29,11 @@ test-all: setup ## run everything: long tests, more seeds, planted faults, the r
 	@mkdir -p $(CACHE) && rm -f $(REAL)
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test-versions newest
-	@nice $(MAKE) --no-print-directory plants
+	@nice $(MAKE) --no-print-directory plants PLANTS=-share
 
 plants: export GOFLAGS = -trimpath -buildvcs=false
 plants: ## plant faults in the program, and look that the tests find each
-	@GO=$(GO) $(GO) run ./internal/zktest/plants
+	@GO=$(GO) $(GO) run ./internal/zktest/plants $(PLANTS)
 
 test-versions: export TEST_ALL = 1
 test-versions: setup ## run the tests against ZooKeepers of other Debian releases

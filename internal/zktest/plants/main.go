@@ -6,10 +6,11 @@
 // functions. An environment variable selects the fault that happens. So a fault costs
 // only the time of its test.
 //
-//	go run ./internal/zktest/plants [-quick] [REGEXP]
+//	go run ./internal/zktest/plants [-quick] [-share] [REGEXP]
 //
 // -quick runs the tests as `make test` runs them. Without it, a suite of random programs
-// runs up to 300 of them. REGEXP selects faults by their names. The exit status is 1 when
+// runs up to 300 of them. With -share these suites search for a seventh of the faults only,
+// for all of them in a week. REGEXP selects faults by their names. The exit status is 1 when
 // a test misses its fault. A patch that no longer applies or compiles is reported and
 // does not fail: write it anew, or delete it.
 package main
@@ -41,6 +42,7 @@ var searched = map[string][]string{
 // run is one run of this command.
 type run struct {
 	quick bool
+	share bool
 	out   io.Writer
 	dir   string            // for the overlay and the test programs
 	tests map[string]string // the source of the tests of each package
@@ -51,9 +53,10 @@ type run struct {
 
 func main() {
 	quick := flag.Bool("quick", false, "run the tests as make test runs them")
+	share := flag.Bool("share", false, "run suites of random programs for a seventh of the faults, for others each day")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	missed, err := plant(ctx, os.Stdout, *quick, flag.Arg(0))
+	missed, err := plant(ctx, &run{quick: *quick, share: *share, out: os.Stdout}, flag.Arg(0))
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "plants:", err)
@@ -64,7 +67,7 @@ func main() {
 }
 
 // plant runs everything, and reports whether a fault was missed.
-func plant(ctx context.Context, out io.Writer, quick bool, pattern string) (bool, error) {
+func plant(ctx context.Context, r *run, pattern string) (bool, error) {
 	wanted, err := regexp.Compile(pattern)
 	if err != nil {
 		return false, fmt.Errorf("the faults to plant: %w", err)
@@ -74,14 +77,14 @@ func plant(ctx context.Context, out io.Writer, quick bool, pattern string) (bool
 		return false, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	r := &run{quick: quick, out: out, dir: dir, tests: map[string]string{}, counts: map[string]int{}}
+	r.dir, r.tests, r.counts = dir, map[string]string{}, map[string]int{}
 	began := time.Now()
 	for _, home := range []string{"fleet", "registry"} {
 		if err := r.plantAll(ctx, home, wanted); err != nil {
 			return false, err
 		}
 	}
-	fmt.Fprintf(out, "== faults: %d found, %d missed, %d stale, in %.0f s\n", r.counts["found"], r.counts["MISSED"], r.counts["STALE"], time.Since(began).Seconds())
+	_, _ = fmt.Fprintf(r.out, "== faults: %d found, %d missed, %d stale, in %.0f s\n", r.counts["found"], r.counts["MISSED"], r.counts["STALE"], time.Since(began).Seconds())
 	return r.counts["MISSED"] > 0, nil
 }
 
@@ -110,12 +113,22 @@ func (r *run) plantAll(ctx context.Context, home string, wanted *regexp.Regexp) 
 	}
 	each, ctx := errgroup.WithContext(ctx)
 	each.SetLimit(runtime.GOMAXPROCS(0))
-	for _, f := range faults {
+	for i, f := range faults {
 		for _, tests := range f.foundBy {
+			if r.share && !isToday(tests, i, time.Now()) {
+				continue
+			}
 			each.Go(func() error { return r.find(ctx, home, f, tests) })
 		}
 	}
 	return each.Wait()
+}
+
+// isToday reports whether tests search for the fault with a number on this day: each day,
+// but suites of random programs one day of seven.
+func isToday(tests string, fault int, now time.Time) bool {
+	random := strings.HasSuffix(tests, "Seeds") || tests == "TestWorld"
+	return !random || (int64(fault)+now.Unix()/(24*60*60))%7 == 0
 }
 
 // build builds the test programs. It reports faults that do not compile, and returns the
@@ -221,5 +234,5 @@ func (r *run) report(verdict, name, details string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[verdict]++
-	fmt.Fprintf(r.out, "%s: %s: %s\n", verdict, name, details)
+	_, _ = fmt.Fprintf(r.out, "%s: %s: %s\n", verdict, name, details)
 }

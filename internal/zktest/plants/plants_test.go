@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
@@ -29,6 +30,26 @@ func patch(name, tests string, line int, hunk string) string {
 	return "Fault: " + name + "\nFound by: " + tests + "\n\n--- a/fleet/a.go\n+++ b/fleet/a.go\n@@ -" + at + ",4 +" + at + ",4 @@\n " + strings.TrimPrefix(hunk, " ")
 }
 
+// TestIsToday: in a week, random programs search once for each fault.
+func TestIsToday(t *testing.T) {
+	t.Parallel()
+	for fault := range 10 {
+		seeds, directed := 0, 0
+		for day := range 7 {
+			now := time.Date(2026, 11, 20+day, 12, 0, 0, 0, time.UTC)
+			if isToday("TestSeeds", fault, now) {
+				seeds++
+			}
+			if isToday("TestDry_", fault, now) {
+				directed++
+			}
+		}
+		if seeds != 1 || directed != 7 {
+			t.Errorf("fault %d: %d days with random programs, %d with other tests, want 1 and 7", fault, seeds, directed)
+		}
+	}
+}
+
 // TestPlant: each fault happens alone, and each test that its patch names must find it.
 func TestPlant(t *testing.T) {
 	testhelp.OnlyAll(t, "it builds test programs")
@@ -45,7 +66,7 @@ func TestPlant(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	missed, err := plant(t.Context(), &out, false, "")
+	missed, err := plant(t.Context(), &run{out: &out}, "")
 	if err != nil || !missed {
 		t.Errorf("got %v, %v, want a missed fault", missed, err)
 	}
