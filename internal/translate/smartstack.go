@@ -132,26 +132,26 @@ const (
 		`independent-streams|nolinger|originalto|splice-(?:auto|request|response)|tcpka|tcplog`
 )
 
-var sectionFields = map[string]*regexp.Regexp{
-	"frontend": regexp.MustCompile(`^(?:` + inBoth + `|backlog|bind|capture (?:cookie|request header|response header)|clitimeout|declare capture|` +
+// Only an import compiles these: it takes milliseconds.
+var sectionFields = map[string]string{
+	"frontend": `^(?:` + inBoth + `|backlog|bind|capture (?:cookie|request header|response header)|clitimeout|declare capture|` +
 		`default_backend|maxconn|monitor fail|monitor-net|monitor-uri|(?:no )?option (?:` + optionsOfBoth + `|accept-invalid-http-request|clitcpka|contstats|` +
 		`dontlog-normal|dontlognull|http-ignore-probes|http-use-proxy-header|log-separate-errors|logasap|socket-stats|tcp-smart-accept)|` +
-		`rate-limit sessions|tcp-request connection|timeout client|timeout clitimeout|unique-id-format|unique-id-header|use_backend)`),
-	"backend": regexp.MustCompile(`^(?:` + inBoth + `|appsession|balance|contimeout|cookie|default-server|dispatch|fullconn|hash-type|` +
+		`rate-limit sessions|tcp-request connection|timeout client|timeout clitimeout|unique-id-format|unique-id-header|use_backend)`,
+	"backend": `^(?:` + inBoth + `|appsession|balance|contimeout|cookie|default-server|dispatch|fullconn|hash-type|` +
 		`http-check (?:disable-on-404|expect|send-state)|http-send-name-header|http-reuse|load-server-state-from-file|max-keep-alive-queue|` +
 		`(?:no )?option (?:` + optionsOfBoth + `|abortonclose|accept-invalid-http-response|allbackups|allredisp|checkcache|httpchk|lb-agent-chk|ldap-check|` +
 		`external-check|log-health-checks|mysql-check|pgsql-check|persist|prefer-last-server|redispatch|redis-check|smtpchk|srvtcpka|ssl-hello-chk|` +
 		`tcp-check|tcp-smart-connect|transparent)|external-check (?:command|path)|persist rdp-cookie|redisp|retries|server|source|srvtimeout|` +
 		`stick match|stick on|stick store-re(?:quest|sponse)|stick-table|tcp-check (?:connect|expect|send)|tcp-response (?:content|inspect-delay)|` +
-		`timeout (?:check|connect|contimeout|queue|server|srvtimeout|tunnel)|transparent|use-server)`),
+		`timeout (?:check|connect|contimeout|queue|server|srvtimeout|tunnel)|transparent|use-server)`,
 }
 
 // lines are the lines of a section of a service: its own, and those of "listen" that
 // the section may have.
 func (s *synapse) lines(name, section string, h map[string]any) []string {
-	fits := func(line string) bool {
-		return sectionFields[section].MatchString(strings.ToLower(strings.Join(strings.Fields(line), " ")))
-	}
+	field := regexp.MustCompile(sectionFields[section])
+	fits := func(line string) bool { return field.MatchString(strings.ToLower(strings.Join(strings.Fields(line), " "))) }
 	var list []string
 	for _, own := range []string{section, "shared_" + section} {
 		to := &list
