@@ -163,7 +163,8 @@ type subscriberRow struct {
 	Config string `json:"config"`
 	Agent  string `json:"agent"`
 	fleet.Subscription
-	Behind bool              `json:"behind"`          // another version than the one that ready names
+	Behind bool              `json:"behind"`          // an older version than the one that ready names
+	Ahead  bool              `json:"ahead,omitempty"` // a later one, which a rollout brings
 	Known  int64             `json:"known,omitempty"` // the latest version that the host has read
 	Files  map[string]string `json:"files,omitempty"` // of the host: state@version in use
 	Health fleet.Health      `json:"health,omitempty"`
@@ -201,7 +202,7 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 		for _, sub := range subscribers {
 			h := records[sub.ID]
 			rows = append(rows, subscriberRow{
-				Config: t.name, Agent: sub.ID, Subscription: sub, Behind: sub.Version != ready.Version,
+				Config: t.name, Agent: sub.ID, Subscription: sub, Behind: sub.Version < ready.Version, Ahead: sub.Version > ready.Version,
 				Known: h.UseOf(t.path).Known, Files: h.Files, Health: h.Health, record: h.Record,
 			})
 		}
@@ -211,6 +212,8 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 		version := fmt.Sprintf("v%d", r.Version)
 		if r.Behind {
 			version += " (behind)"
+		} else if r.Ahead {
+			version += " (ahead)"
 		}
 		detail := r.Error
 		if r.Known > r.Version {

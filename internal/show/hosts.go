@@ -75,7 +75,10 @@ func Healths(hosts []fleet.HostStatus) []HealthCount {
 // FleetSummary says in one line how many hosts there are, and how they are.
 func FleetSummary(hosts []fleet.HostStatus) string {
 	total, counts := term.Count(len(hosts), "host"), Healths(hosts)
-	if len(counts) == 0 || len(counts) == 1 && counts[0].Health == fleet.OK {
+	switch {
+	case len(counts) == 0:
+		return "no agent runs on this ZooKeeper, or none has reported yet"
+	case len(counts) == 1 && counts[0].Health == fleet.OK:
 		return total + ", all healthy"
 	}
 	parts := make([]string, len(counts))

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,9 @@ func TestProblems(t *testing.T) {
 	}
 	if v := VerdictOf(hosts, list); v.Text != "2 of 3 hosts failing" || !v.Since.Equal(at) || v.Cause != "template-failed site" || v.State != Critical {
 		t.Errorf("got %+v", v)
+	}
+	if text := FleetSummary(nil); strings.Contains(text, "healthy") {
+		t.Errorf("no hosts: %q", text)
 	}
 	if v := VerdictOf(hosts[2:], nil); v.Text != "1 host, all healthy" || v.State != OK {
 		t.Errorf("got %+v", v)
