@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -113,7 +112,7 @@ func (a *Agent) rollingUnit(bundle, id string) unitParts {
 // waits for it. It outlives the process when there is a state directory, and is safe
 // for concurrent use.
 type hostMaintenance struct {
-	path string // of the file that keeps it; empty: it ends with the process
+	kept *files.Store[registry.Maintenance]
 
 	mu      sync.Mutex // mu guards everything below.
 	now     registry.Maintenance
@@ -124,20 +123,16 @@ type hostMaintenance struct {
 // openMaintenance reads what a previous process has kept. With an error the host is not in
 // maintenance.
 func openMaintenance(stateDir string) (*hostMaintenance, error) {
-	h := &hostMaintenance{changed: make(chan struct{})}
-	if stateDir == "" {
-		return h, nil
+	kept, err := files.OpenStore[registry.Maintenance](stateDir, "maintenance-host.json", nil)
+	if err != nil {
+		err = fmt.Errorf("read maintenance of the host: %w", err)
 	}
-	h.path = filepath.Join(stateDir, "maintenance-host.json")
-	var kept registry.Maintenance
-	if err := files.LoadJSON(h.path, &kept); err != nil {
-		return h, fmt.Errorf("read maintenance of the host: %w", err)
-	}
+	h := &hostMaintenance{kept: kept, changed: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.now = kept
+	kept.Read(func(m registry.Maintenance) { h.now = m })
 	h.arm()
-	return h, nil
+	return h, err
 }
 
 // Set switches it; what cannot be kept is not switched.
@@ -148,10 +143,12 @@ func (h *hostMaintenance) Set(m registry.Maintenance) error {
 	if !m.On {
 		m = registry.Maintenance{}
 	}
-	if h.path != "" {
-		if err := files.SaveJSON(h.path, m); err != nil {
-			return fmt.Errorf("keep maintenance of the host: %w", err)
-		}
+	err := h.kept.Change(func(kept *registry.Maintenance) files.Write {
+		*kept = m
+		return files.WriteSave
+	})
+	if err != nil {
+		return fmt.Errorf("keep maintenance of the host: %w", err)
 	}
 	h.now = m
 	h.arm()

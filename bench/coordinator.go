@@ -142,7 +142,7 @@ func (f *played) play(ctx context.Context, c *coordinating) (float64, error) {
 			return 0, err
 		}
 		for _, state := range []string{fleet.HostStarted, fleet.HostDone} {
-			data, _ := json.Marshal(fleet.HostRecord{State: state, Version: 2, From: 1, Life: "one", Lives: 1}) //nolint:errchkjson // It can be encoded.
+			data, _ := json.Marshal(fleet.HostRecord{State: state, Version: 2, From: 1, Life: "one", Attempts: 1}) //nolint:errchkjson // It can be encoded.
 			if err := f.set(ctx, granted, data); err != nil {
 				return 0, err
 			}

@@ -454,9 +454,9 @@ func (b *book) host(name, id string, before HostRecord) {
 			b.t.Errorf("%s: %s was %q and starts, gate %+v", name, id, before.State, c.gate)
 		}
 		b.first(name, id, c)
-	case now.State == HostStarted && now.Lives > before.Lives:
-		if c.gate.State != GateOpen || now.Lives > maxLives {
-			b.t.Errorf("%s: %s begins life %d, gate %+v", name, id, now.Lives, c.gate)
+	case now.State == HostStarted && now.Attempts > before.Attempts:
+		if c.gate.State != GateOpen || now.Attempts > maxAttempts {
+			b.t.Errorf("%s: %s begins life %d, gate %+v", name, id, now.Attempts, c.gate)
 		}
 	case now.State == HostCommit, now.State == HostWait, now.State == HostSkipped:
 		if (before.State == "" || before.State == HostSkipped) && now.State != HostSkipped {

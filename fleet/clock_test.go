@@ -81,3 +81,26 @@ func TestCoordinator_WhatItReadsAgainIsDatedByThen(t *testing.T) {
 		}
 	})
 }
+
+// The coordinator that is shown is the first candidate by the sequence number, as the
+// candidates themselves see it. A znode that is no candidate is none.
+func TestRead_CoordinatorIsFirstBySequence(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		const name = "r-0000000007"
+		nodes := map[string][]byte{rolloutPath(root, name): encode(Proposal{Version: 2}), gatePath(root, name): encode(Gate{State: GateOpen})}
+		for _, path := range sortedKeys(nodes) {
+			if err := w.server.Create(path, nodes[path]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, one := range []string{"stray", "n_0000000009", "n_0000000008"} {
+			if err := w.server.Create(coordinatorPath(root, name)+"/"+one, []byte(one)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state, err := Read(t.Context(), w.desk, root, name)
+		if err != nil || state.Coordinator != "n_0000000008" {
+			t.Errorf("got %v, %v", state, err)
+		}
+	})
+}

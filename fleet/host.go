@@ -37,10 +37,10 @@ import (
 // that this one replaces. (3) The version that ready names, unless the host's
 // record says that it failed here.
 
-// maxLives is how many processes of one host may start with a version. A version
-// may kill the agent, and a supervisor starts it again. After maxLives attempts the
-// host gives the version up.
-const maxLives = 3
+// maxAttempts is how many processes of one host may start with a version. A version
+// may kill the agent, and a supervisor starts it again. After that many the host
+// gives the version up.
+const maxAttempts = 3
 
 // host is one host in one session.
 type host struct {

@@ -47,7 +47,7 @@ func TestResume_AVersionThatKillsItsHostIsGivenUp(t *testing.T) {
 			w.await(id+" to use version 1", func() bool { return h.version() == 1 })
 		}
 		state := w.awaitPhase(name, PhaseHalted)
-		if gone := state.Gate.Host; lives[gone] != 3 || state.Hosts[gone].Lives != 3 {
+		if gone := state.Gate.Host; lives[gone] != 3 || state.Hosts[gone].Attempts != 3 {
 			t.Errorf("%s gives up after %d lives, its record is %+v", gone, lives[gone], state.Hosts[gone])
 		}
 		if !strings.Contains(state.Gate.Reason, "in the middle of it") {
@@ -107,7 +107,7 @@ func (w *world) started(name, id, life string) HostRecord {
 		Version: 2, Digest: digest, Previous: ready.Version, Ready: ReadyAt{Version: stat.Version, Mzxid: stat.Mzxid}, Hosts: 1,
 		Strategy: Strategy{}.WithDefaults(1),
 	}
-	turn := HostRecord{State: HostStarted, Version: 2, From: 1, Life: life, Lives: 1}
+	turn := HostRecord{State: HostStarted, Version: 2, From: 1, Life: life, Attempts: 1}
 	shard := Shard(id)
 	nodes := map[string][]byte{
 		rolloutPath(root, name): encode(proposal), gatePath(root, name): encode(Gate{State: GateOpen, Wave: WaveAll}),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -304,14 +305,11 @@ func Read(ctx context.Context, s *session.Session, root, name string) (*State, e
 	if err := state.readHosts(ctx, s, paths); err != nil || !state.Open() {
 		return state, err
 	}
-	candidates, err := s.GetChildren(ctx, coordinatorPath(root, name))
-	first := int64(0)
-	for _, c := range candidates {
-		if c.Err == nil && (first == 0 || c.Stat.Czxid < first) {
-			first, state.Coordinator = c.Stat.Czxid, string(c.Data)
-		}
+	candidates, err := recipe.Contenders(ctx, s, coordinatorPath(root, name))
+	if len(candidates) > 0 {
+		state.Coordinator = string(candidates[0].Data)
 	}
-	return state, ignore(err, session.ErrNoNode)
+	return state, err
 }
 
 func (s *State) readHosts(ctx context.Context, zk *session.Session, snapshots []string) error {

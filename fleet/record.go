@@ -285,11 +285,11 @@ type HostRecord struct {
 	// that the turn belongs to.
 	Gate  int32 `json:"gate,omitempty"`
 	Round int   `json:"round,omitempty"`
-	// Life names the process that started the turn. Lives counts the processes that
-	// did: a host whose agent dies of the version gives up after maxLives.
-	Life  string `json:"life,omitempty"`
-	Lives int    `json:"lives,omitempty"`
-	Lost  bool   `json:"lost,omitempty"` // started, and absent for the grace time
+	// Life names the process that started the turn. Attempts counts the processes that
+	// did: a host whose agent dies of the version gives up after maxAttempts.
+	Life     string `json:"life,omitempty"`
+	Attempts int    `json:"lives,omitempty"`
+	Lost     bool   `json:"lost,omitempty"` // started, and absent for the grace time
 	// Canary says that the host got its grant in the canary wave.
 	Canary bool `json:"canary,omitempty"`
 	// Files lists what the version would change here, in votes of a dry run.

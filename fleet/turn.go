@@ -219,7 +219,7 @@ func (h *host) start(ctx context.Context) (bool, error) {
 		return h.await(ctx)
 	}
 	r := *a.own
-	r.State, r.Life, r.Lives, r.Gate = HostStarted, h.p.cfg.Life, 1, 0
+	r.State, r.Life, r.Attempts, r.Gate = HostStarted, h.p.cfg.Life, 1, 0
 	again, err := h.put(ctx, r, h.checkGate())
 	if err == nil && a.looked {
 		a.begun = true
@@ -248,10 +248,10 @@ func (h *host) goOn(ctx context.Context) (bool, error) {
 		a.begun = true
 		return true, nil
 	case own.Life == h.p.cfg.Life:
-	case own.Lives >= maxLives:
-		return false, h.giveUp(ctx, fmt.Sprintf("the agent ended %d times in the middle of it", own.Lives))
+	case own.Attempts >= maxAttempts:
+		return false, h.giveUp(ctx, fmt.Sprintf("the agent ended %d times in the middle of it", own.Attempts))
 	default:
-		next.Life, next.Lives = h.p.cfg.Life, own.Lives+1
+		next.Life, next.Attempts = h.p.cfg.Life, own.Attempts+1
 	}
 	again, err := h.put(ctx, next, h.checkGate())
 	a.begun = err == nil && a.looked

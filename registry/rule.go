@@ -409,7 +409,7 @@ func (r *rule) replace(now time.Time, left []*memberRecord) {
 		return
 	}
 	slices.SortFunc(newcomers, func(a, b *memberRecord) int { return b.joined.Compare(a.joined) })
-	pay := func(newcomer, rec *memberRecord) {
+	takePlace := func(newcomer, rec *memberRecord) {
 		rec.believed = true
 		newcomer.joined, newcomer.replaced, newcomer.replacedAt = time.Time{}, rec, now
 	}
@@ -420,7 +420,7 @@ func (r *rule) replace(now time.Time, left []*memberRecord) {
 		}
 		i := slices.IndexFunc(newcomers, func(n *memberRecord) bool { return !n.joined.Before(rec.out) && r.base.has(n.member) })
 		if i >= 0 {
-			pay(newcomers[i], rec)
+			takePlace(newcomers[i], rec)
 			newcomers = slices.Delete(newcomers, i, i+1)
 		}
 	}
@@ -441,7 +441,7 @@ func (r *rule) replace(now time.Time, left []*memberRecord) {
 		}
 	}
 	for i, rec := range departed[:min(len(departed), len(newcomers))] {
-		pay(newcomers[i], rec)
+		takePlace(newcomers[i], rec)
 	}
 }
 

@@ -187,7 +187,7 @@ func (t *applying) foreign(o *output, directory bool) bool {
 		return false
 	}
 	if err == nil {
-		if recorded && w.Digest == files.Digest(now) || t.otherDoorWrote(t.name, o.Destination) {
+		if recorded && w.Digest == files.Digest(now) || t.otherCommandWrote(t.name, o.Destination) {
 			return false
 		}
 		if bytes.Equal(now, o.Data) {
@@ -198,9 +198,9 @@ func (t *applying) foreign(o *output, directory bool) bool {
 	return true
 }
 
-// otherDoorWrote reports whether `zkagent render` wrote the file, or for it the
+// otherCommandWrote reports whether `zkagent render` wrote the file, or for it the
 // agent.
-func (e *Engine) otherDoorWrote(bundle, dest string) bool {
+func (e *Engine) otherCommandWrote(bundle, dest string) bool {
 	if e.StateDir == "" {
 		return false
 	}

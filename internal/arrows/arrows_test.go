@@ -76,7 +76,7 @@ var allowed = map[string][]string{
 	"internal/zktest/filestest": {
 		"internal/files",
 	},
-	"internal/doctor":    {"agent", "view", "internal/apply", "internal/command", "internal/dns", "internal/files", "session", "internal/settings", "internal/show", "internal/term", "internal/web"},
+	"internal/doctor":    {"agent", "view", "internal/apply", "internal/command", "internal/condition", "internal/dns", "internal/files", "session", "internal/settings", "internal/show", "internal/term", "internal/web"},
 	"internal/tmpltest":  {"agent", "view", "template", "internal/apply", "internal/files", "internal/settings", "internal/term"},
 	"internal/translate": {"template"},
 	"internal/settings": {

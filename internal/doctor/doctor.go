@@ -22,6 +22,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/dns"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/settings"
@@ -180,8 +181,9 @@ func (d *doctor) agent(ctx context.Context) {
 
 // causes are the checks whose failure is the cause of a condition of the agent.
 var causes = map[string][]string{
-	"zookeeper-unreachable": {"server"}, "zookeeper-refused": {"server"}, "waiting-for-sources": {"server"}, "dns-not-listening": {"dns"}, "state-dir": {"state"},
-	"template-failed": {"file", "check", "reload"}, "files-stuck": {"file"}, "reload-failed": {"reload"}, "reload-pending": {"reload"}, "hook-failed": {"hook"},
+	condition.ZooKeeperUnreachable.Code: {"server"}, condition.ZooKeeperRefused.Code: {"server"}, condition.WaitingForSources.Code: {"server"},
+	condition.DNSNotListening.Code: {"dns"}, condition.StateDir.Code: {"state"}, condition.HookFailed.Code: {"hook"}, condition.FilesStuck.Code: {"file"},
+	condition.TemplateFailed.Code: {"file", "check", "reload"}, condition.ReloadFailed.Code: {"reload"}, condition.ReloadPending.Code: {"reload"},
 }
 
 // remaining adds the conditions of the agent whose cause no check has found.
@@ -203,7 +205,7 @@ func (d *doctor) remaining() {
 			}
 			return cause && slices.Contains(strings.Fields(f.About), c.Subject)
 		})
-		waiting := c.Code == "waiting-for-sources" && !slices.ContainsFunc(sources, func(s string) bool { return !slices.Contains(missing, s) })
+		waiting := c.Code == condition.WaitingForSources.Code && !slices.ContainsFunc(sources, func(s string) bool { return !slices.Contains(missing, s) })
 		if !known && !waiting {
 			d.add(LevelWarn, "condition", strings.TrimSpace(c.Code+" "+c.Subject), fmt.Sprintf("%s (for %s)", c.Text, term.Age(c.Since)))
 		}

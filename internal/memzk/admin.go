@@ -232,18 +232,18 @@ func (s *Server) Wipe() {
 }
 
 // Faults decides what goes wrong in a server. A test passes its own in Options. The
-// server calls Arrive and Leave without a lock, and the other methods with its lock
+// server calls Receive and Send without a lock, and the other methods with its lock
 // held: they must not call the server.
 type Faults interface {
 	// Refuse reports whether a client that dials addr is refused.
 	Refuse(addr string) bool
-	// Arrive waits until a packet of a client that dialed addr may be handled. request
-	// is nil unless it is a request within a session. Arrive returns false when stop is
+	// Receive waits until a packet of a client that dialed addr may be handled. request
+	// is nil unless it is a request within a session. Receive returns false when stop is
 	// closed first.
-	Arrive(addr string, request []byte, stop <-chan struct{}) bool
-	// Leave waits until a packet may be sent to a client that dialed addr. It returns
+	Receive(addr string, request []byte, stop <-chan struct{}) bool
+	// Send waits until a packet may be sent to a client that dialed addr. It returns
 	// false when stop is closed first.
-	Leave(addr string, stop <-chan struct{}) bool
+	Send(addr string, stop <-chan struct{}) bool
 	// Strike returns what happens to a request. The body of a handshake is all of it.
 	Strike(op int32, body []byte) Fault
 	// LoseEvent reports whether a watch event for a client that dialed addr is lost.
@@ -268,13 +268,13 @@ type Fault struct {
 // noFaults is for a server that works.
 type noFaults struct{}
 
-func (noFaults) Refuse(string) bool                          { return false }
-func (noFaults) Arrive(string, []byte, <-chan struct{}) bool { return true }
-func (noFaults) Leave(string, <-chan struct{}) bool          { return true }
-func (noFaults) Strike(int32, []byte) Fault                  { return Fault{} }
-func (noFaults) LoseEvent(string) bool                       { return false }
-func (noFaults) Queue(int) bool                              { return false }
-func (noFaults) Now() time.Time                              { return time.Now() }
+func (noFaults) Refuse(string) bool                           { return false }
+func (noFaults) Receive(string, []byte, <-chan struct{}) bool { return true }
+func (noFaults) Send(string, <-chan struct{}) bool            { return true }
+func (noFaults) Strike(int32, []byte) Fault                   { return Fault{} }
+func (noFaults) LoseEvent(string) bool                        { return false }
+func (noFaults) Queue(int) bool                               { return false }
+func (noFaults) Now() time.Time                               { return time.Now() }
 
 var fourLetterWords = []string{"ruok", "srvr", "stat", "mntr", "envi", "conf", "cons", "wchs", "isro", "dump"}
 

@@ -103,7 +103,7 @@ func (c *conn) run() {
 		if c.session != nil { // only this goroutine sets it
 			request = p.frame
 		}
-		if !ok || !c.s.opts.Faults.Arrive(c.addr, request, c.ended.Done()) || p.eof {
+		if !ok || !c.s.opts.Faults.Receive(c.addr, request, c.ended.Done()) || p.eof {
 			break
 		}
 		c.s.mu.Lock()
@@ -130,7 +130,7 @@ func (c *conn) send() {
 	}()
 	for {
 		a, ok := c.out.pop(c.killed.Done())
-		if !ok || !pace.Sleep(c.killed, time.Until(a.at)) || !c.s.opts.Faults.Leave(c.addr, c.killed.Done()) || a.close {
+		if !ok || !pace.Sleep(c.killed, time.Until(a.at)) || !c.s.opts.Faults.Send(c.addr, c.killed.Done()) || a.close {
 			return
 		}
 		rest, err := a.frame, error(nil)

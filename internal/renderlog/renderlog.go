@@ -80,7 +80,7 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 	if err != nil {
 		return err
 	}
-	r = s.news(bundle, names, r)
+	r = s.withoutKnown(bundle, names, r)
 	if r.Error == "" && len(r.Files) == 0 {
 		return nil
 	}
@@ -107,8 +107,8 @@ func (s *Store) Add(bundle string, r Record, size int64) error {
 	return s.prune(bundle, names, size-int64(len(data)))
 }
 
-// news removes from a record what the latest records contain.
-func (s *Store) news(bundle string, names []string, r Record) Record {
+// withoutKnown removes from a record what the latest records contain.
+func (s *Store) withoutKnown(bundle string, names []string, r Record) Record {
 	latest := map[string]File{} // of the paths of r
 	for i, name := range names {
 		if i > 0 && len(latest) == len(r.Files) {

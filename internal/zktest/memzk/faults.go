@@ -161,11 +161,11 @@ func (fs *faults) Queue(bytes int) bool {
 	return true
 }
 
-func (fs *faults) Leave(addr string, stop <-chan struct{}) bool {
+func (fs *faults) Send(addr string, stop <-chan struct{}) bool {
 	return fs.pass(addr, serverToClient, stop)
 }
 
-func (fs *faults) Arrive(addr string, request []byte, stop <-chan struct{}) bool {
+func (fs *faults) Receive(addr string, request []byte, stop <-chan struct{}) bool {
 	if !fs.pass(addr, clientToServer, stop) {
 		return false
 	}
