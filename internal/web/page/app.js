@@ -148,7 +148,9 @@ function connect() {
   };
 }
 
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// scrollIntoView would also move the first stop of the Tab key.
+const here = document.querySelector("nav [aria-current]");
+if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 40;
 // A command is copied, or at least selected: only some pages may write the clipboard.
 document.addEventListener("click", (e) => {
   const command = e.target.closest?.("code.copy");
