@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -190,9 +189,6 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
 
 // Plain reports whether the id can stand in a command that people copy.
 func (v hostView) Plain() bool { return plainID.MatchString(v.ID) }
-
-// hostPage is the address of a host's page.
-func hostPage(id string) string { return "/hosts/" + url.PathEscape(id) }
 
 // serveHost renders the page of a host from its record. What the record does not
 // have stays on that host.

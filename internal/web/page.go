@@ -199,7 +199,7 @@ var pageFuncs = template.FuncMap{
 	"shown":      shown,
 	"short":      func(took view.Seconds) string { return term.Short(time.Duration(took)) },
 	"phrases":    phrases,
-	"hostpage":   hostPage,
+	"hostpage":   func(id string) string { return "/hosts/" + url.PathEscape(id) },
 	"configpage": func(name string) string { return "/configs/" + url.PathEscape(name) },
 }
 
