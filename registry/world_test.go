@@ -108,7 +108,7 @@ func newWorld(t *testing.T, srv *memzk.Server, seed uint64) *world {
 func (w *world) play() {
 	most := 16
 	if testhelp.All() {
-		most = 200
+		most = 60
 	}
 	size := 5 + int(float64(most-5)*math.Pow(w.rnd.Float64(), 3))
 	defer func() {
