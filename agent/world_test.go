@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,9 +16,11 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/command"
+	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/trees"
@@ -25,6 +28,7 @@ import (
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
+	"github.com/zkagent/zkagent/view"
 )
 
 // Random programs over all parts of a fleet at once: three whole agents, each with a service,
@@ -35,11 +39,12 @@ import (
 // rollouts that are canceled, orders after a halt, a freeze, and the deletion of the
 // config; sessions that expire, one or all, again and again; connections that are cut;
 // outages; agents that restart, with their session or without; other settings;
-// reloads that fail for a while; maintenance.
+// reloads that fail for a while; maintenance; settings that cannot be read.
 //
 // At any time: no program reads a file that its check refuses, or without a member while any
 // agent runs; no file has a version that was refused; a host whose health is ok has in
-// place what was in use a while ago. At rest: all have the version in use and all members,
+// place what was in use a while ago; the leader's hook runs on one host at a time, with a
+// fence that grows; a hook runs for what is in place or was. At rest: all have the version in use and all members,
 // nothing is open, and all views say so.
 func TestWorld_Seeds(t *testing.T) {
 	testhelp.Seeds(t, 3*time.Second, func(t *testing.T, seed uint64) {
@@ -79,7 +84,10 @@ type world struct {
 
 	mu      sync.Mutex // mu guards what commands use.
 	refused map[string]bool
-	fails   int // reloads that fail
+	fails   int    // reloads that fail
+	leading string // the host whose leader's hook runs
+	fence   int64
+	expired time.Time // when the server last ended sessions that had time left: nobody can stop a hook before that
 }
 
 type worldHost struct {
@@ -91,6 +99,11 @@ type worldHost struct {
 	done   chan error
 	ok     time.Time // since when it is ok; zero: it is not
 	served bool      // its program has read members; guarded by w.mu
+
+	settings int  // number of the settings in its files
+	broken   bool // which cannot be read
+
+	hooked int64 // version of the latest run of its hook; guarded by w.mu
 }
 
 func newWorld(t *testing.T, dir string, seed uint64) *world {
@@ -165,6 +178,8 @@ func (w *world) keys(value string) fleet.PublishConfig {
 
 func (w *world) publish(value string) error {
 	r, err := fleet.Publish(w.t.Context(), w.desk, w.keys(value))
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.values[r.Version] = value
 	return err
 }
@@ -173,7 +188,9 @@ func (w *world) publish(value string) error {
 func (w *world) rollout(value string, replace bool) error {
 	p, err := fleet.PublishByRollout(w.t.Context(), w.desk, w.keys(value), fleet.RolloutConfig{Parallel: "1", Replace: replace})
 	if w.note("rollout of %s: %v", value, err); err == nil {
+		w.mu.Lock()
 		w.values[p.Version] = value
+		w.mu.Unlock()
 	}
 	return err
 }
@@ -181,15 +198,25 @@ func (w *world) rollout(value string, replace bool) error {
 // config is the settings of a host.
 func (h *worldHost) config() Config {
 	out := filepath.Join(h.dir, "out")
+	n := h.settings
+	site := source(view.KindConfig, "site")
 	return Config{
 		ID: h.id, Host: h.id, OnStop: "leave", StateDir: filepath.Join(h.dir, "state"), Logger: seedLogger(), Run: h.run, ZooKeeper: h.w.zk(h.id),
-		Services: []registry.ServiceConfig{{Name: "web", Groups: []string{worldGroup}, MemberID: h.id, Address: "10.0.0.1", Port: 80 + int(h.id[1]-'0')}},
-		Configs:  []config.Config{{Name: "site", Path: worldRoot}},
-		Groups:   []registry.GroupConfig{{Name: "web", Path: worldGroup, OnEmpty: "render", Guard: registry.GuardConfig{MinMembers: 1}}},
+		Services:  []registry.ServiceConfig{{Name: "web", Groups: []string{worldGroup}, MemberID: h.id, Address: "10.0.0.1", Port: h.port()}},
+		Configs:   []config.Config{{Name: "site", Path: worldRoot}},
+		Elections: []election.Config{{Name: "job", Path: "/elections/job"}},
+		Groups: []registry.GroupConfig{{
+			Name: "web", Path: worldGroup, OnEmpty: "render", NoDamping: n%3 == 1, Guard: registry.GuardConfig{MinMembers: 1, MaxLoss: []float64{0, 0.5}[n%5/4]},
+		}},
+		Hooks: []hook.Config{
+			{Name: "each", OnChange: []view.Source{site}, Command: argv("each", out)},
+			{Name: "lead", Leader: "job", Idempotent: true, OnElected: true, OnChange: []view.Source{site}, Command: argv("lead", out)},
+		},
 		Bundles: []apply.Config{{
-			Name: "out",
+			Name: []string{"out", "other"}[n%7/6],
 			Templates: []apply.FileConfig{{
-				Name: "out", Contents: `{{ key "site/v" }}{{ range members "web" }} {{ .Port }}{{ else }}{{ end }}`, Destination: fixedPath(h.dir, "out"),
+				Name: "out", Destination: fixedPath(h.dir, "out"),
+				Contents: fmt.Sprintf(`{{ key "site/v" }} s%d{{ range members "web" }} {{ .Port }}{{ else }}{{ end }}`, n),
 			}},
 			Check: &apply.CheckConfig{At: h.at, Command: command.Command{Text: "check", Args: func(v command.Vars) ([]string, error) {
 				if h.at == "staged" {
@@ -202,8 +229,54 @@ func (h *worldHost) config() Config {
 	}
 }
 
+func (h *worldHost) port() int { return 80 + int(h.id[1]-'0') + 100*(h.settings/2%2) }
+
+// hook runs a hook of a host.
+func (h *worldHost) hook(ctx context.Context, c proc.Command) (proc.Result, error) {
+	w := h.w
+	var version, fence int64
+	for _, e := range c.Env {
+		_, _ = fmt.Sscanf(e, "ZKAGENT_VERSION=%d", &version)
+		_, _ = fmt.Sscanf(e, "ZKAGENT_FENCE=%d", &fence)
+	}
+	value, _ := h.file()
+	w.mu.Lock()
+	if want := w.values[version]; version != 0 && value != want && number(value) < number(want) {
+		w.t.Errorf("%s: the hook %s of %s runs for %s, in place is %s", time.Since(w.began), c.Args[0], h.id, want, value)
+	}
+	if c.Args[0] == "each" {
+		h.hooked = version
+		w.mu.Unlock()
+		return proc.Result{}, nil
+	}
+	if w.leading != "" && time.Since(w.expired) > time.Minute || fence < w.fence {
+		w.t.Errorf("%s: the leader's hook of %s runs with fence %d, of %q with %d", time.Since(w.began), h.id, fence, w.leading, w.fence)
+	}
+	w.leading, w.fence = h.id, fence
+	w.mu.Unlock()
+	done := pace.Sleep(ctx, time.Duration(fence*37%25)*time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leading == h.id {
+		w.leading = ""
+	}
+	if !done {
+		return proc.Result{Code: -1}, context.Cause(ctx)
+	}
+	return proc.Result{}, nil
+}
+
+// number is that of a value, which grows.
+func number(value string) int {
+	n, _ := strconv.Atoi(strings.TrimLeft(value, "abcdefghijklmnopqrstuvwxyz"))
+	return n
+}
+
 // run runs the commands of a host.
 func (h *worldHost) run(ctx context.Context, c proc.Command) (proc.Result, error) {
+	if c.Args[0] == "each" || c.Args[0] == "lead" {
+		return h.hook(ctx, c)
+	}
 	w := h.w
 	w.mu.Lock()
 	wait := time.Duration(len(w.refused)*37%1000) * time.Millisecond
@@ -215,7 +288,8 @@ func (h *worldHost) run(ctx context.Context, c proc.Command) (proc.Result, error
 	if err != nil {
 		return proc.Result{Code: 1}, err
 	}
-	value, members, _ := strings.Cut(string(data), " ")
+	value, rest, _ := strings.Cut(string(data), " ")
+	_, members, _ := strings.Cut(rest, " ")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	failed := proc.Result{Code: 1}
@@ -240,6 +314,18 @@ func (h *worldHost) run(ctx context.Context, c proc.Command) (proc.Result, error
 	return proc.Result{}, nil
 }
 
+// reload loads the settings. The agent was started without this function, and so watches no files.
+func (h *worldHost) reload() error {
+	synctest.Wait()
+	h.agent.first.Load = func() (Config, error) {
+		if h.broken {
+			return Config{}, errors.New("the settings cannot be read")
+		}
+		return h.config(), nil
+	}
+	return h.agent.Reload(h.w.t.Context())
+}
+
 func (h *worldHost) start() {
 	a, err := New(h.config())
 	h.w.must(err)
@@ -259,7 +345,7 @@ func (w *world) host() *worldHost { return w.hosts[w.r.IntN(len(w.hosts))] }
 // step is one event.
 func (w *world) step() {
 	ctx := w.t.Context()
-	switch n := w.r.IntN(22); {
+	switch n := w.r.IntN(26); {
 	case n < 7:
 		w.version++
 		value := fmt.Sprintf("%s%d", []string{"v", "v", "badcheck", "badload"}[w.r.IntN(4)], w.version)
@@ -280,6 +366,9 @@ func (w *world) step() {
 		w.note("restore: %v", err)
 	case n < 15:
 		w.note("all sessions of the hosts expire")
+		w.mu.Lock()
+		w.expired = time.Now()
+		w.mu.Unlock()
 		for _, id := range w.srv.SessionIDs() {
 			if id != w.desk.ID() {
 				w.srv.ExpireSession(id)
@@ -301,6 +390,10 @@ func (w *world) step() {
 		h.stop(how)
 		w.pass(time.Duration(w.r.IntN(30)) * time.Second)
 		h.start()
+	case n >= 22:
+		h := w.host()
+		h.settings, h.broken = h.settings+1, w.r.IntN(5) == 0
+		w.note("settings %d of %s: %v", h.settings, h.id, h.reload())
 	case n == 19:
 		w.mu.Lock()
 		w.fails = 1 + w.r.IntN(4)
@@ -345,14 +438,14 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// file is what is in place: the value and the members.
+// file is what is in place: the value, the number of the settings and the members.
 func (h *worldHost) file() (string, []string) {
 	data, err := os.ReadFile(filepath.Join(h.dir, "out"))
 	if err != nil {
 		return "", nil
 	}
 	words := strings.Split(string(data), " ")
-	return words[0], words[1:]
+	return words[0], words[2:]
 }
 
 // look checks what holds at any time.
@@ -396,6 +489,10 @@ func (w *world) rest() {
 	w.mu.Unlock()
 	for _, h := range w.hosts {
 		w.must(h.agent.hostMaint.Set(registry.Maintenance{}))
+		h.broken = false
+		if err := h.reload(); err != nil {
+			w.t.Errorf("%s: settings of %s: %v", time.Since(w.began), h.id, err)
+		}
 	}
 	if _, err := fleet.Unfreeze(ctx, w.desk, worldRoot, "world"); err != nil {
 		w.t.Errorf("unfreeze: %v", err)
@@ -415,12 +512,23 @@ func (w *world) rest() {
 		w.t.Errorf("%s: publish: %v", time.Since(w.began), err)
 	}
 	w.pass(15 * time.Minute)
+	var ports []string
+	for _, h := range w.hosts {
+		ports = append(ports, strconv.Itoa(h.port()))
+	}
+	slices.Sort(ports)
 	for _, h := range w.hosts {
 		value, members := h.file()
 		slices.Sort(members)
-		if value != want || !slices.Equal(members, []string{"80", "81", "82"}) {
-			w.t.Errorf("%s: %s has %q and %q, want %s and all", time.Since(w.began), h.id, value, members, want)
+		settings := fmt.Sprintf(" s%d ", h.settings)
+		if value != want || !slices.Equal(members, ports) || !strings.Contains(read(w.t, filepath.Join(h.dir, "out")), settings) {
+			w.t.Errorf("%s: %s has %q of %q, want %s of settings%sand %q", time.Since(w.began), h.id, value, members, want, settings, ports)
 		}
+		w.mu.Lock()
+		if got := w.values[h.hooked]; got != want {
+			w.t.Errorf("%s: the hook of %s has run for %q, want %s", time.Since(w.began), h.id, got, want)
+		}
+		w.mu.Unlock()
 		if st := h.agent.Status(); st.Health != fleet.OK {
 			w.t.Errorf("%s: %s is %s: %+v", time.Since(w.began), h.id, st.Health, st.Conditions)
 		}
