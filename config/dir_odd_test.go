@@ -138,7 +138,7 @@ func TestReadTar_CutOff(t *testing.T) {
 	t.Parallel()
 	whole, err := io.ReadAll(tarOf(t, "a", "b"))
 	check(t, err)
-	for n := range len(whole) {
+	for n := range whole {
 		if n%512 == 0 {
 			if keys, err := ReadTar(bytes.NewReader(whole[:n])); err == nil {
 				t.Errorf("read %q from %d of %d bytes", keys, n, len(whole))
