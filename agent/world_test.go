@@ -38,7 +38,7 @@ import (
 // Events: versions that are good, that the check refuses, and that the program refuses;
 // rollouts that are canceled, orders after a halt, a freeze, and the deletion of the
 // config; sessions that expire, one or all, again and again; connections that are cut;
-// outages; agents that restart, with their session or without; other settings;
+// outages; agents that restart, with their session or without; other settings, or broken ones;
 // reloads that fail for a while; maintenance; settings that cannot be read.
 //
 // At any time: no program reads a file that its check refuses, or without a member while any
