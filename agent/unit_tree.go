@@ -444,20 +444,21 @@ func (a *Agent) followed(kind string, c registry.GroupConfig) registry.GroupConf
 	return c
 }
 
-// groupsBefore returns the groups of a source as they were in use last, in this process or
-// in the one before it.
+// groupsBefore returns the groups of a source as they were in use last, in this process, or
+// in the one before it where a guard was holding: others may have left since.
 func (a *Agent) groupsBefore(s view.Source) []*view.Group {
-	u := a.loop.snapshot.Load().view.Get(s)
+	u, here := a.loop.snapshot.Load().view.Get(s), true
 	if u == nil && a.loop.lastGood != nil {
-		u = a.loop.lastGood.Get(s)
+		u, here = a.loop.lastGood.Get(s), false
 	}
+	var list []*view.Group
 	switch u := u.(type) {
 	case *view.Group:
-		return []*view.Group{u}
+		list = []*view.Group{u}
 	case *view.Groups:
-		return u.Groups
+		list = slices.Clone(u.Groups)
 	}
-	return nil
+	return slices.DeleteFunc(list, func(g *view.Group) bool { return !here && g.Holding.IsZero() })
 }
 
 // observes reports whether anything wants to know who leads while another

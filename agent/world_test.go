@@ -206,9 +206,7 @@ func (h *worldHost) config() Config {
 		Configs:   []config.Config{{Name: "site", Path: worldRoot}},
 		Elections: []election.Config{{Name: "job", Path: "/elections/job"}},
 		Groups: []registry.GroupConfig{{
-			// The block stays the same: another one begins to follow the group, and its guard does
-			// not know the members that leave at that moment.
-			Name: "web", Path: worldGroup, OnEmpty: "render", Guard: registry.GuardConfig{MinMembers: 1},
+			Name: "web", Path: worldGroup, OnEmpty: "render", NoDamping: n%3 == 1, Guard: registry.GuardConfig{MinMembers: 1, MaxLoss: []float64{0, 0.5}[n%5/4]},
 		}},
 		Hooks: []hook.Config{
 			{Name: "each", OnChange: []view.Source{site}, Command: argv("each", out)},

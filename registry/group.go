@@ -55,7 +55,7 @@ type GroupConfig struct {
 	// when the set cannot be listed or has more groups than maxGroups. It must not block.
 	Problem func(group string, err error) `json:"-"`
 	// Before is what an earlier follower of the group, or of the groups of the set, sent
-	// last. A hold that it began continues.
+	// last. Its members count as there until now, and a hold that it began continues.
 	Before []*view.Group `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard

@@ -42,9 +42,7 @@ type Groups struct {
 func NewGroups(cfg GroupConfig) *Groups {
 	g := &Groups{cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1), groups: map[string]*Group{}}
 	for _, before := range cfg.Before {
-		if !before.Holding.IsZero() {
-			g.add(before.Name)
-		}
+		g.add(before.Name)
 	}
 	g.cfg.Before = nil // a group that comes later is another one
 	return g

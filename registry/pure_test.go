@@ -648,6 +648,24 @@ func TestSplay_Even(t *testing.T) {
 	}
 }
 
+// Members that vanish while another follower begins are lost together, as if it had been there.
+func TestRule_ResumeWithoutAHold(t *testing.T) {
+	for _, tt := range []struct {
+		there      []int
+		used, held int
+	}{{nil, 10, 10}, {upTo(4), 10, 6}, {upTo(9), 9, 0}, {upTo(12), 12, 0}} {
+		r := usual()
+		r.resume(&view.Group{Members: setOf(upTo(10)...).values(nil, nil)})
+		got, _ := r.step(epoch, setOf(tt.there...))
+		if all, held := ports2(got); all != tt.used || held != tt.held {
+			t.Errorf("%v: %d members, %d held; want %d and %d", tt.there, all, held, tt.used, tt.held)
+		}
+		if got, _ := r.step(epoch.Add(11*time.Minute), setOf(tt.there...)); len(got) != len(tt.there) {
+			t.Errorf("%v: %d members after the hold, want %d", tt.there, len(got), len(tt.there))
+		}
+	}
+}
+
 // A hold continues in another follower, until the time at which it would have ended.
 func TestRule_Resume(t *testing.T) {
 	r := usual()

@@ -139,10 +139,10 @@ func (r *rule) step(now time.Time, actual members) (members, time.Time) {
 	return actual.with(held).with(damped), earliest(next, again)
 }
 
-// resume continues the hold of an earlier follower, as if its members had been there until
-// now.
+// resume continues from the set of an earlier follower and its hold, as if the members had
+// been there until now.
 func (r *rule) resume(before *view.Group) {
-	if before.Holding.IsZero() || r.cfg.Off {
+	if r.cfg.Off {
 		return
 	}
 	r.started, r.since = true, before.Holding
@@ -157,7 +157,7 @@ func (r *rule) resume(before *view.Group) {
 			r.records[keyOf(&m)] = &memberRecord{member: &m, at: out, out: out, gone: true, excused: true}
 			m.Held = false
 		}
-		if r.now = append(r.now, &m); m.MayServe() {
+		if r.now = append(r.now, &m); m.MayServe() && !r.since.IsZero() {
 			r.base = append(r.base, &m)
 		}
 	}

@@ -116,7 +116,7 @@ func writeOverlay(dir string, faults []*fault) (string, error) {
 		if replace[path] != "" {
 			continue
 		}
-		source, err := os.ReadFile(f.target) //nolint:gosec // our own source
+		source, err := os.ReadFile(f.target)
 		if err != nil {
 			return "", err
 		}
