@@ -151,7 +151,9 @@ var sectionFields = map[string]string{
 // the section may have.
 func (s *synapse) lines(name, section string, h map[string]any) []string {
 	field := regexp.MustCompile(sectionFields[section])
-	fits := func(line string) bool { return field.MatchString(strings.ToLower(strings.Join(strings.Fields(line), " "))) }
+	fits := func(line string) bool {
+		return field.MatchString(strings.ToLower(strings.Join(strings.Fields(line), " ")))
+	}
 	var list []string
 	for _, own := range []string{section, "shared_" + section} {
 		to := &list
