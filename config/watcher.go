@@ -237,10 +237,14 @@ func (w *Watcher) checkVersion(ctx context.Context, s *session.Session, c *trees
 	if !ok {
 		gone = trees.NoVersionError(c.Number)
 	} else if err == nil {
+		stored := true
 		if w.lost == (trees.Digest{}) {
-			w.lost = c.RandomObject()
+			w.lost, stored = c.RandomObject()
 		}
-		if _, ok, err = s.Exists(ctx, trees.ObjectPath(w.cfg.Path, w.lost)); ok {
+		if ok = !stored; stored {
+			_, ok, err = s.Exists(ctx, trees.ObjectPath(w.cfg.Path, w.lost))
+		}
+		if ok {
 			w.lost = trees.Digest{}
 		} else {
 			gone = fmt.Errorf("object %s: %w", w.lost, ErrGone)

@@ -102,14 +102,19 @@ func TestWatcher_DeletedObjects(t *testing.T) {
 	bubble(t, func(t *testing.T, z *memzk.Server) {
 		s := join(t, z)
 		must(t, s.CreateParents(t.Context(), "/c/ready"))
-		cfg := PublishConfig{Path: "/c", Keys: bytesOf(map[string]string{"a": "1", "b": ""}), Force: true}
-		_, err := Publish(t.Context(), s, cfg)
-		must(t, err)
 		host := join(t, z)
 		f := follow(t, host, config.Config{Name: "c", Path: "/c"})
-		after(time.Hour)
-		if st := f.w.Status(); st.Err != nil {
-			t.Errorf("complete: got %v", st.Err)
+		var cfg PublishConfig
+		for _, keys := range []map[string]string{{}, numbered(200, ""), numbered(200, "1"), {"a": "1", "b": ""}} {
+			cfg = PublishConfig{Path: "/c", Keys: bytesOf(keys), Force: true}
+			_, err := Publish(t.Context(), s, cfg)
+			must(t, err)
+			for range 60 {
+				after(time.Minute)
+				if st := f.w.Status(); st.Err != nil || st.Generation == 0 {
+					t.Fatalf("%d keys: got %+v", len(keys), st)
+				}
+			}
 		}
 		below, err := deepest(t.Context(), s, "/c/objects")
 		must(t, err)
