@@ -25,6 +25,9 @@ const (
 	FormatHostPortName = "host-port-name"
 	FormatJSON         = "json"
 	FormatText         = "text"
+	// FormatRegexpName is followed by a colon and a regular expression over the znode's name,
+	// as [Fields] has it in Match.
+	FormatRegexpName = "regexp-name"
 )
 
 // decoder reads a child of a group into a member, whose weight is 1 and whose status is up.
@@ -58,6 +61,10 @@ func decoderOf(format string) (decoder, error) {
 	if d, ok := decoders[cmp.Or(format, FormatAuto)]; ok {
 		return d, nil
 	}
+	if match, ok := strings.CutPrefix(format, FormatRegexpName+":"); ok {
+		f := Fields{Address: "name", Match: match}
+		return f.decoder()
+	}
 	if fields, ok := strings.CutPrefix(format, FormatFields+":"); ok {
 		var f Fields
 		if err := json.Unmarshal([]byte(fields), &f); err != nil {
@@ -65,7 +72,7 @@ func decoderOf(format string) (decoder, error) {
 		}
 		return f.decoder()
 	}
-	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, fields:JSON", format)
+	return nil, fmt.Errorf("format %q is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR, fields:JSON", format)
 }
 
 // Decode decodes one child of a group from its name and data. The returned member

@@ -112,8 +112,14 @@ func TestDecode_Formats(t *testing.T) {
 }
 
 func TestDecode_Names(t *testing.T) {
-	if _, err := Decode("nothing", "a", nil); err == nil {
-		t.Error("an unknown format was taken")
+	got, err := Decode(`regexp-name:^(?P<id>[a-z]+)@(?P<host>[^:]+):(?P<port>\d+)$`, "web@10.0.0.5:80", []byte("whatever"))
+	if err != nil || got.ID != "web" || got.Address() != "10.0.0.5:80" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, format := range []string{"regexp-name:(", "regexp-name:a", "regexp-name:(?P<id>a)", "regexp-name:(?P<name>a)", "nothing"} {
+		if _, err := Decode(format, "a", nil); err == nil {
+			t.Errorf("format %q was taken", format)
+		}
 	}
 	for _, format := range []string{FormatServerSet, FormatAuto} {
 		if _, err := Decode(format, "vector_0000000003", []byte(`{"vector":[{"select":"member=member_0000000003","weight":0.5,"priority":1}]}`)); !errors.Is(err, ErrIgnore) {

@@ -28,7 +28,7 @@ const FormatFields = "fields"
 type Fields struct {
 	Only    string            `json:"only,omitempty"`   // regular expression over the names of znodes; other children are no members
 	Address string            `json:"address"`          // a host, host:port or a URL
-	Match   string            `json:"match,omitempty"`  // regular expression over the address; a group named id is the ID, the others are joined by a colon
+	Match   string            `json:"match,omitempty"`  // regular expression over the address; a group named id or name is the ID or the Name, the others are joined by a colon
 	Port    string            `json:"port,omitempty"`   // else that of the address
 	Weight  string            `json:"weight,omitempty"` // else 1
 	Status  string            `json:"status,omitempty"` // else up
@@ -69,7 +69,8 @@ func (f *Fields) decoder() (decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("match: %w", err)
 	}
-	if groups := match.SubexpNames(); f.Match != "" && (len(groups) == 1 || len(groups) == 2 && groups[1] == "id") {
+	ofAddress := func(group string) bool { return group != "id" && group != "name" }
+	if f.Match != "" && !slices.ContainsFunc(match.SubexpNames()[1:], ofAddress) {
 		return nil, errors.New("match: the expression has no group for the address")
 	}
 	return func(m *view.Member, name string, data []byte) error {
@@ -89,11 +90,18 @@ func (f *Fields) read(m *view.Member, match *regexp.Regexp, r *reading) error {
 		if groups == nil {
 			return errors.New("the address does not match the expression")
 		}
-		if i := match.SubexpIndex("id"); i > 0 {
-			m.ID = groups[i]
-			groups = slices.Delete(groups, i, i+1)
+		var parts []string
+		for i, name := range match.SubexpNames()[1:] {
+			switch name {
+			case "id":
+				m.ID = groups[i+1]
+			case "name":
+				m.Name = groups[i+1]
+			default:
+				parts = append(parts, groups[i+1])
+			}
 		}
-		address = strings.Join(groups[1:], ":")
+		address = strings.Join(parts, ":")
 	}
 	weight, status := r.text(f.Weight), r.text(f.Status)
 	for label, place := range f.Labels {
