@@ -226,15 +226,14 @@ type cappedConn struct {
 	of *capped
 }
 
-// Write writes an answer.
+// Write writes an answer. Who has it has its new place: another client may come at once.
 func (c *cappedConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
 	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
 	if _, ok := c.of.open[c]; ok {
 		c.of.open[c] = time.Now()
 	}
-	return n, err
+	c.of.mu.Unlock()
+	return c.Conn.Write(p) //nolint:wrapcheck // It stands for the connection.
 }
 
 // Close closes the connection and gives its place back.

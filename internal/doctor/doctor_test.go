@@ -305,7 +305,7 @@ func TestDoctor_Once(t *testing.T) {
 	t.Cleanup(server.Close)
 	list, _ := Examine(t.Context(), &Options{Socket: func() (string, error) { return socket, nil }, ZooKeeper: func(*agent.Config) (session.Config, error) {
 		return session.Config{Servers: []string{"a:1"}, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, os.ErrPermission }}, nil
-	}, Wait: 50 * time.Millisecond})
+	}, Wait: 2 * time.Second})
 	counts := map[string]int{}
 	for _, f := range list {
 		if f.Level != LevelOK {
