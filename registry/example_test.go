@@ -142,7 +142,7 @@ func ExampleGroupConfig() {
 	fmt.Println(c.Validate())
 	// Output:
 	// <nil>
-	// format "nerv" is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, fields:JSON
+	// format "nerv" is not one of auto, nerve, serverset, curator, kafka-broker, patroni, dubbo-url, host-port-name, json, text, regexp-name:EXPR, fields:JSON
 }
 
 // A group is read once, and members that may get traffic are chosen of it.

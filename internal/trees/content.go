@@ -52,11 +52,11 @@ func (c *Content) Tree(name, root string, r Ready, last int64) *view.Tree {
 }
 
 // RandomObject returns the digest of one of the objects of c, a bucket or a value, and
-// false when it chose an empty one, which is never stored.
+// false when it chose an empty bucket. What is empty is never stored.
 func (c *Content) RandomObject() (Digest, bool) {
 	i := rand.IntN(len(c.Buckets)) //nolint:gosec // It is no secret.
 	sum := c.Buckets[i]
-	if n := rand.IntN(len(c.Lists[i]) + 1); n > 0 { //nolint:gosec // It is no secret.
+	if n := rand.IntN(len(c.Lists[i]) + 1); n > 0 && c.Lists[i][n-1].Size > 0 { //nolint:gosec // It is no secret.
 		sum = c.Lists[i][n-1].Sum
 	}
 	return sum, sum != DigestOf(nil)
