@@ -287,7 +287,7 @@ func rolloutTraffic(t *testing.T, hosts int) {
 	time.Sleep(2 * time.Second) // virtual: reports are written
 	synctest.Wait()
 	all := int64(0)
-	looks := int64(time.Since(began)/(30*time.Second)) + 1 // at its record, without an event
+	looks := 2 * (int64(time.Since(began)/(30*time.Second)) + 1) // at its record and at an object, without an event
 	for i, m := range c.meters[1:] {
 		got := m.requests.Load() - looks
 		if all += got; got > 9 {
