@@ -49,11 +49,12 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		case <-s.wake:
 		}
 		s.announce()
-		if !s.unsaved() {
+		first := len(s.kept.Kept().Sources()) == 0
+		if first && !s.unsaved() {
 			continue
 		}
 		woken := time.Now()
-		if len(s.kept.Kept().Sources()) > 0 && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
+		if !first && !pace.Sleep(ctx, pace.Late(saveEvery*3/4)) {
 			return
 		}
 		select {
