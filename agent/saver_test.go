@@ -17,6 +17,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/lastgood"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -90,6 +91,43 @@ func TestSaver_LatestGoodView(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSaver_StatusLineFollowsTheConnection: the service manager hears of an outage and of its
+// end, also when nothing else changes.
+func TestSaver_StatusLineFollowsTheConnection(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		srv := memzk.New(memzk.Options{TickTime: time.Second})
+		defer srv.Close()
+		a, err := New(Config{
+			ID: "a1", Host: "a1", OnStop: "leave", StateDir: filepath.Join(dir, "state"), Logger: slog.New(slog.DiscardHandler),
+			ZooKeeper: session.Config{Servers: []string{"a:2181"}, Timeout: 20 * time.Second, Dial: srv.Dial},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		<-a.Ready()
+		for _, c := range []struct {
+			change func()
+			want   string
+		}{{func() {}, "ZooKeeper a:2181"}, {srv.Stop, "ZooKeeper suspended"}, {srv.Start, "ZooKeeper a:2181"}, {srv.Stop, "ZooKeeper suspended"}} {
+			c.change()
+			time.Sleep(15 * time.Second)
+			synctest.Wait()
+			if !strings.Contains(a.saved.line, c.want) {
+				t.Errorf("the status line is %q, want %q", a.saved.line, c.want)
+			}
+		}
+		srv.Start()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // savedKeys returns the keys a and b of the saved view.
