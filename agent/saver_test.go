@@ -45,7 +45,7 @@ func TestSaver_LatestGoodView(t *testing.T) {
 		"in flight":                     {[]step{{"1", "1", long}, {"bad++", "1", time.Second}}, "1 1"},
 		"waits behind what is in use":   {[]step{{"1", "1", long}, {"2++", "1", time.Second}, {"bad", "1", now}}, "1 1"},
 		"two at one moment":             {[]step{{"1", "1+", now}, {"1", "bad", now}, {"1", "bad", 3 * time.Second}}, "1 1+"},
-		"the other one goes on":         {[]step{{"1", "1", long}, {"bad", "1", long}, {"bad", "2", long}}, "1 1"},
+		"the other one continues":       {[]step{{"1", "1", long}, {"bad", "1", long}, {"bad", "2", long}}, "1 1"},
 		"never good together":           {[]step{{"1", "1", long}, {"2", "bad", long}, {"bad", "3", long}}, "1 1"},
 		"good again":                    {[]step{{"1", "1", long}, {"2", "bad", long}, {"bad", "3", long}, {"4", "3", long}}, "4 3"},
 		"a first view that is refused":  {[]step{{"bad", "1", long}}, ""},

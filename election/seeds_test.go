@@ -37,7 +37,7 @@ type sim struct {
 	mu         sync.Mutex      // guards what follows
 	leader     string          // who leads
 	in         int64           // the session that the leader is in
-	last       int64           // the newest term
+	last       int64           // the latest term
 	term       context.Context // of the leader
 	terminated map[int64]bool  // sessions that the server ended before their time, and terms that an operator did
 }

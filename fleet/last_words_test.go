@@ -18,12 +18,12 @@ func TestHost_LastWords(t *testing.T) {
 		gate, record string
 		recorded     bool
 	}{
-		"as it was":             {open, started, true},
-		"a gate that is none":   {"[]", started, false},
-		"a record that is none": {open, "\xff{", false},
-		"another state":         {open, `{"state":"x"}`, false},
-		"no record":             {open, "", false},
-		"nothing that is one":   {"", "\x00", false},
+		"as it was":           {open, started, true},
+		"a damaged gate":      {"[]", started, false},
+		"a damaged record":    {open, "\xff{", false},
+		"another state":       {open, `{"state":"x"}`, false},
+		"no record":           {open, "", false},
+		"nothing that is one": {"", "\x00", false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

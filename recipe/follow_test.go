@@ -119,8 +119,27 @@ func change(w *world, r *rand.Rand, owner int64) {
 	}
 }
 
-// Followers of a value, a group and a line are told nothing twice, and in the end what is
-// there, whatever is lost, and deleted and made again meanwhile.
+// disturb disturbs the connection of the reader now and then. It reports whether a session
+// is to expire.
+func disturb(w *world, r *rand.Rand) bool {
+	const reader = "reader:2181"
+	switch r.IntN(14) {
+	case 0:
+		w.Partition(reader)
+	case 1:
+		w.Heal(reader)
+	case 2:
+		w.DropConnections(reader)
+	case 3:
+		w.LoseReply(memzk.AnyOp, 1+r.IntN(5), r.IntN(2) == 0)
+	case 4:
+		return true
+	}
+	return false
+}
+
+// Followers of a value, a group and a line hear of no state twice. In the end they know the
+// state that is there, whatever was lost, or deleted and created again, before.
 func TestFollow_Random(t *testing.T) {
 	testhelp.Seeds(t, 500*time.Millisecond, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, w *world) {
@@ -136,19 +155,8 @@ func TestFollow_Random(t *testing.T) {
 			}
 			for range 80 {
 				change(w, r, owner.ID())
-				switch r.IntN(14) {
-				case 0:
-					w.Partition("reader:2181")
-				case 1:
-					w.Heal("reader:2181")
-				case 2:
-					w.DropConnections("reader:2181")
-				case 3:
-					w.LoseReply(memzk.AnyOp, 1+r.IntN(5), r.IntN(2) == 0)
-				case 4:
-					if ids := w.SessionIDs(); ids[len(ids)-1] != owner.ID() {
-						w.ExpireSession(ids[len(ids)-1])
-					}
+				if ids := w.SessionIDs(); disturb(w, r) && ids[len(ids)-1] != owner.ID() {
+					w.ExpireSession(ids[len(ids)-1])
 				}
 				if r.IntN(2) == 0 {
 					time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)

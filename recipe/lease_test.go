@@ -24,8 +24,8 @@ type leases struct {
 	cuts  [][2]int64 // between which zxids an operator deleted the lease
 }
 
-// newest returns the largest fence that a call has returned.
-func (l *leases) newest() int64 {
+// latest returns the largest fence that a call has returned.
+func (l *leases) latest() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fence := int64(0)
@@ -37,17 +37,17 @@ func (l *leases) newest() int64 {
 
 // ask asks once, and checks the answer by itself.
 func (l *leases) ask(t *testing.T, s *session.Session, id string) {
-	began, newest := time.Now(), l.newest()
+	began, latest := time.Now(), l.latest()
 	term, err := NewLease(s, LeaseConfig{Path: "/l", Holder: id, Duration: 30 * time.Second}).TryAcquire(t.Context())
 	switch {
 	case errors.Is(err, ErrHeld) && term.Holder != id && began.Before(term.End):
 	case errors.Is(err, ErrLost): // an operator deleted our place in line
-	case err == nil && term.Fence > newest && term.Holder == id:
+	case err == nil && term.Fence > latest && term.Holder == id:
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.terms = append(l.terms, term)
 	case err == nil || session.ActionFor(err) == session.Decide:
-		t.Errorf("%s at %v: %+v, %v after fence %d", id, began.UTC(), term, err, newest)
+		t.Errorf("%s at %v: %+v, %v after fence %d", id, began.UTC(), term, err, latest)
 	}
 }
 

@@ -153,7 +153,7 @@ func TestQueue_DeadLetters(t *testing.T) {
 	}
 }
 
-// Follow of a counter passes each number on, and ends with the error of a text that is none.
+// Counter.Follow passes each number on. A text that is no number ends it with an error.
 func TestCounter_Follow(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		must(t, w.Create("/n", []byte("1")))

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
@@ -68,16 +67,7 @@ func TestTree_Random(t *testing.T) {
 			}()
 			for range 60 {
 				randomChange(w, r)
-				switch r.IntN(14) {
-				case 0:
-					w.Partition("reader:2181")
-				case 1:
-					w.Heal("reader:2181")
-				case 2:
-					w.DropConnections("reader:2181")
-				case 3:
-					w.LoseReply(memzk.AnyOp, 1+r.IntN(5), r.IntN(2) == 0)
-				case 4:
+				if disturb(w, r) {
 					w.expireOne(r)
 				}
 				time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)

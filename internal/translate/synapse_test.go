@@ -22,7 +22,7 @@ type synapseCase struct {
 }
 
 // TestSynapse_Golden compares with what Synapse writes: testdata/original/synapse says how
-// the files were made. What the import takes is the same to the byte.
+// the files were made. Each imported file renders to the same bytes.
 func TestSynapse_Golden(t *testing.T) {
 	data, err := os.ReadFile("testdata/original/synapse/golden.json")
 	var cases []synapseCase
