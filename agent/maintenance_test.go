@@ -65,3 +65,36 @@ func TestHostMaintenance_UnreadableIsTold(t *testing.T) {
 		t.Errorf("got %q", why)
 	}
 }
+
+// A host in maintenance keeps its version over settings that are loaded and over restarts.
+func TestHostMaintenance_KeepsTheVersion(t *testing.T) {
+	for name, event := range map[string]func(h *worldHost){
+		"other settings of the config": func(h *worldHost) {
+			h.settings = 3
+			h.w.must(h.reload())
+		},
+		"the agent leaves and comes back": func(h *worldHost) { h.stop(stopLeave); h.start() },
+		"the agent hands over":            func(h *worldHost) { h.stop(stopHandOver); h.start() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, func(w *world) {
+				h := w.hosts[0]
+				has := func(want string) {
+					w.t.Helper()
+					w.pass(5 * time.Minute)
+					if got, _ := h.file(); got != want {
+						w.t.Errorf("it has %s, want %s", got, want)
+					}
+				}
+				has("v0")
+				h.maintain(true)
+				w.must(w.rollout("v1", false))
+				has("v0")
+				event(h)
+				has("v0")
+				h.maintain(false)
+				has("v1")
+			})
+		})
+	}
+}

@@ -32,6 +32,7 @@ type configTree struct {
 	cfg     config.Config
 	watcher *config.Watcher
 	reads   fleet.Reads
+	inUse   int64 // the version in use before this unit was made; 0: not known
 
 	// This agent's part in the rollouts, over sessions; nil until the first versioned state.
 	subscriber  *fleet.Subscriber
@@ -96,7 +97,7 @@ func (m *configTree) subscribe() {
 	m.participant = fleet.New(fleet.Config{
 		Root: m.cfg.Path, Agent: m.agent.first.ID, Host: m, Tree: m.read, Logger: m.agent.log.With("config", m.cfg.Name),
 		Life: m.agent.process.life, Maintenance: m.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
-		NeverCoordinate: m.agent.first.NeverCoordinate, BakeCheck: m.bakeCheck,
+		NeverCoordinate: m.agent.first.NeverCoordinate, BakeCheck: m.bakeCheck, InUse: m.inUse,
 	})
 }
 
@@ -318,11 +319,13 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 		a.conds.Set(condition.SourceGone, "config "+c.Name, gone)
 		a.conds.Set(condition.SourceUnusable, "config "+c.Name, err)
 	}
-	if a.loop.lastGood != nil {
-		tree, ok := a.loop.lastGood.Tree(c.Name)
-		c.Had = ok && tree.Path == c.Path
-	}
+	before, _ := a.before(view.Source{Kind: view.KindConfig, Name: c.Name})
+	tree, ok := before.(*view.Tree)
+	c.Had = ok && tree.Path == c.Path
 	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c), problems: map[string]error{}}
+	if c.Had && tree.Layout == config.LayoutVersioned {
+		u.inUse = tree.Generation
+	}
 	return unitParts{run: u.run, value: u}
 }
 
@@ -444,15 +447,21 @@ func (a *Agent) followed(kind string, c registry.GroupConfig) registry.GroupConf
 	return c
 }
 
-// groupsBefore returns the groups of a source as they were in use last, in this process, or
-// in the one before it where a guard was holding: others may have left since.
-func (a *Agent) groupsBefore(s view.Source) []*view.Group {
-	u, here := a.loop.snapshot.Load().view.Get(s), true
-	if u == nil && a.loop.lastGood != nil {
-		u, here = a.loop.lastGood.Get(s), false
+// before returns a source as it was in use last: in this process, or else in the one before it
+// (here is false); nil when that is not known.
+func (a *Agent) before(s view.Source) (u view.Update, here bool) {
+	if u = a.loop.snapshot.Load().view.Get(s); u == nil && a.loop.lastGood != nil {
+		return a.loop.lastGood.Get(s), false
 	}
+	return u, true
+}
+
+// groupsBefore returns the groups of a source as they were in use last; of an earlier process
+// those that a guard was holding: others may have left since.
+func (a *Agent) groupsBefore(s view.Source) []*view.Group {
+	before, here := a.before(s)
 	var list []*view.Group
-	switch u := u.(type) {
+	switch u := before.(type) {
 	case *view.Group:
 		list = []*view.Group{u}
 	case *view.Groups:

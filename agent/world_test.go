@@ -43,21 +43,31 @@ import (
 //
 // At any time: no program reads a file that its check refuses, or without a member while any
 // agent runs; no file has a version that was refused; a host whose health is ok has in
-// place what was in use a while ago; the leader's hook runs on one host at a time, with a
+// place what was in use a while ago; a host in maintenance keeps its version; the leader's hook runs on one host at a time, with a
 // fence that grows; a hook runs for what is in place or was. At rest: all have the version in use and all members,
 // nothing is open, and all views say so.
 func TestWorld_Seeds(t *testing.T) {
 	testhelp.Seeds(t, 3*time.Second, func(t *testing.T, seed uint64) {
-		base := ""
-		if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-			base = "/dev/shm" // its fsync costs nothing
-		}
-		dir, err := os.MkdirTemp(base, "zkagent-world-") //nolint:usetesting // in memory
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		synctest.Test(t, func(t *testing.T) { newWorld(t, dir, seed).play() })
+		inWorld(t, seed, (*world).play)
+	})
+}
+
+// inWorld runs play in virtual time, with the fleet of a seed.
+func inWorld(t *testing.T, seed uint64, play func(*world)) {
+	t.Helper()
+	base := ""
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		base = "/dev/shm" // its fsync costs nothing
+	}
+	dir, err := os.MkdirTemp(base, "zkagent-world-") //nolint:usetesting // in memory
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir, seed)
+		defer w.stop()
+		play(w)
 	})
 }
 
@@ -66,6 +76,8 @@ const (
 	worldGroup = "/services/web"
 	// worldLag is how long a host whose health is ok may be behind the version in use.
 	worldLag = 30 * time.Second
+	// worldTurn is how long a turn that was under way may take.
+	worldTurn = time.Minute
 )
 
 type world struct {
@@ -99,6 +111,9 @@ type worldHost struct {
 	done   chan error
 	ok     time.Time // since when it is ok; zero: it is not
 	served bool      // its program has read members; guarded by w.mu
+
+	maintained time.Time // since when it is in maintenance; zero: it is not
+	kept       string    // what was in place while that was new; empty: not known yet
 
 	settings int  // number of the settings in its files
 	broken   bool // which cannot be read
@@ -138,7 +153,6 @@ func (w *world) must(err error) {
 }
 
 func (w *world) play() {
-	defer w.stop()
 	w.rest()
 	for range 3 + w.r.IntN(10) {
 		for range 1 + w.r.IntN(3) {
@@ -203,7 +217,7 @@ func (h *worldHost) config() Config {
 	return Config{
 		ID: h.id, Host: h.id, OnStop: "leave", StateDir: filepath.Join(h.dir, "state"), Logger: seedLogger(), Run: h.run, ZooKeeper: h.w.zk(h.id),
 		Services:  []registry.ServiceConfig{{Name: "web", Groups: []string{worldGroup}, MemberID: h.id, Address: "10.0.0.1", Port: h.port()}},
-		Configs:   []config.Config{{Name: "site", Path: worldRoot}},
+		Configs:   []config.Config{{Name: "site", Path: worldRoot, MaxBytes: []int64{0, 1 << 20}[n%4/3]}},
 		Elections: []election.Config{{Name: "job", Path: "/elections/job"}},
 		Groups: []registry.GroupConfig{{
 			Name: "web", Path: worldGroup, OnEmpty: "render", NoDamping: n%3 == 1, Guard: registry.GuardConfig{MinMembers: 1, MaxLoss: []float64{0, 0.5}[n%5/4]},
@@ -326,6 +340,14 @@ func (h *worldHost) reload() error {
 	return h.agent.Reload(h.w.t.Context())
 }
 
+// maintain switches the maintenance of the host.
+func (h *worldHost) maintain(on bool) {
+	h.w.must(h.agent.hostMaint.Set(registry.Maintenance{On: on, Reason: "world"}))
+	if h.maintained, h.kept = time.Now(), ""; !on {
+		h.maintained = time.Time{}
+	}
+}
+
 func (h *worldHost) start() {
 	a, err := New(h.config())
 	h.w.must(err)
@@ -361,6 +383,9 @@ func (w *world) step() {
 	case n == 10:
 		_, err := fleet.Delete(ctx, w.desk, worldRoot, "world", "cleaning")
 		w.note("delete: %v", err)
+		for _, h := range w.hosts {
+			h.kept = "" // what is published then has the numbers of versions that are gone
+		}
 	case n == 11:
 		_, err := fleet.Restore(ctx, w.desk, worldRoot, "world")
 		w.note("restore: %v", err)
@@ -402,7 +427,7 @@ func (w *world) step() {
 	default:
 		h, on := w.host(), w.r.IntN(2) == 0
 		w.note("%s in maintenance: %t", h.id, on)
-		w.must(h.agent.hostMaint.Set(registry.Maintenance{On: on, Reason: "world"}))
+		h.maintain(on)
 	}
 }
 
@@ -474,6 +499,13 @@ func (w *world) look() {
 		case inUse != "" && value != inUse && time.Since(h.ok) > worldLag:
 			w.t.Errorf("%s: %s is ok and has %q, but %q is in use since %s", time.Since(w.began), h.id, value, inUse, w.since.Sub(w.began))
 		}
+		switch {
+		case h.maintained.IsZero() || time.Since(h.maintained) < worldTurn:
+		case h.kept == "":
+			h.kept = value
+		case value != h.kept:
+			w.t.Errorf("%s: %s is in maintenance and had %q, now it has %q", time.Since(w.began), h.id, h.kept, value)
+		}
 		if h.at == "staged" && strings.HasPrefix(value, "badcheck") {
 			w.t.Errorf("%s: %s has %q, which its check refuses", time.Since(w.began), h.id, value)
 		}
@@ -488,7 +520,7 @@ func (w *world) rest() {
 	w.fails = 0
 	w.mu.Unlock()
 	for _, h := range w.hosts {
-		w.must(h.agent.hostMaint.Set(registry.Maintenance{}))
+		h.maintain(false)
 		h.broken = false
 		if err := h.reload(); err != nil {
 			w.t.Errorf("%s: settings of %s: %v", time.Since(w.began), h.id, err)

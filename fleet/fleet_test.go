@@ -196,7 +196,7 @@ func (h *simpleHost) run(ctx context.Context, s *session.Session) {
 	if _, _, err := s.Create(ctx, path, nil, session.Ephemeral); err != nil && !errors.Is(err, session.ErrNodeExists) {
 		return
 	}
-	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance, BakeCheck: h.w.bakeCheck})
+	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance, BakeCheck: h.w.bakeCheck, InUse: h.version()})
 	p.window = h.w.voteWindow
 	var wg sync.WaitGroup
 	wg.Go(func() { h.follow(ctx, s, p) })

@@ -69,6 +69,9 @@ type Config struct {
 	// not in maintenance. The channel is closed when that changes. nil: the host is
 	// never in maintenance.
 	Maintenance func() (string, <-chan struct{})
+	// InUse is the version that an earlier Participant of this host had in use; 0: not
+	// known. A host in maintenance keeps it.
+	InUse int64
 	// Owned reports whether this session owns the subscription. Of two agents with
 	// one id, only the owner takes part. nil: this session always owns it.
 	Owned func() (bool, <-chan struct{})

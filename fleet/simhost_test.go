@@ -154,7 +154,7 @@ func (h *simHost) live(ctx context.Context) {
 	subscriber := NewSubscriber(SubscriberConfig{Path: root, ID: h.id})
 	life.subscriber = subscriber
 	p := New(Config{
-		Root: root, Agent: h.id, Host: life, Life: fmt.Sprintf("%s-%d", h.at, h.born), Maintenance: h.answers(ctx), Owned: subscriber.Owned,
+		Root: root, Agent: h.id, Host: life, Life: fmt.Sprintf("%s-%d", h.at, h.born), Maintenance: h.answers(ctx), Owned: subscriber.Owned, InUse: h.version(),
 		Tree: func(ctx context.Context, s *session.Session, v Version) (*view.Tree, error) {
 			if v.Digest == "" {
 				return watcher.ReadVersion(ctx, s, v.Number)

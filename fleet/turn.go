@@ -423,8 +423,11 @@ func (h *host) readyVersion(ctx context.Context) (int64, error) {
 	case a.own != nil:
 		own = *a.own
 	}
-	if own.State == HostFailed && own.Version == h.ready.Generation {
+	switch known := own.Version == h.ready.Generation; {
+	case known && own.State == HostFailed:
 		return own.From, nil
+	case h.away != "" && h.p.cfg.InUse != 0 && !(known && own.State == HostDone):
+		return h.p.cfg.InUse, nil
 	}
 	return h.ready.Generation, nil
 }
