@@ -18,7 +18,14 @@
 // too, in real time.
 //
 // Every client has a name. The name stands for the client's network: Partition,
-// CutReplies, DropConnections and Heal take it.
+// CutReplies, DropConnections, Heal, Lag and CatchUp take it.
+//
+// # Ensembles
+//
+// With [Options.Servers] the clients see an ensemble, whose servers are named "zk1", "zk2"
+// and so on. Kill and Revive take them, and so does each method that takes clients.
+// The ensemble serves as long as a majority of its servers is alive. The end of the leader
+// ends all connections, as does a new leader; sessions live on.
 //
 // # Guarantees
 //
@@ -27,14 +34,19 @@
 //
 // # Limitations
 //
-// Quorums, Kerberos and disks: test code that depends on them against a real ensemble. The
-// server is for tests only.
+// An election takes no time, and a write reaches all servers that do not lag. Test code that
+// depends on Kerberos or disks against a real ensemble. The server is for tests only.
 package zktest
 
 import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,9 +71,17 @@ const (
 	Sync       = Op(jute.OpSync)
 )
 
-// Server is a ZooKeeper in memory. Its methods may be called from any goroutine.
+// Server is a ZooKeeper in memory: one server, or an ensemble. Its methods may be called from
+// any goroutine.
 type Server struct {
-	zk *memzk.Server
+	zk       *memzk.Server
+	servers  []string // their names
+	readOnly bool     // Options.ReadOnly
+
+	mu      sync.Mutex // guards what follows
+	dead    map[string]bool
+	stopped bool // Stop was called
+	leader  string
 }
 
 // Options configure a server. The zero value of a field means its default.
@@ -77,6 +97,11 @@ type Options struct {
 	Users map[string]string
 	// RequireSASL refuses clients that have not authenticated by SASL.
 	RequireSASL bool
+	// Servers is the number of servers of the ensemble, 1 by default.
+	Servers int
+	// ReadOnly lets the servers that are alive serve reads while they are no majority, to
+	// clients with session.Config.ReadOnly. By default they serve nobody then.
+	ReadOnly bool
 }
 
 // NewServer starts a server that ends with the test.
@@ -86,25 +111,33 @@ func NewServer(tb testing.TB, opts ...Options) *Server {
 	if len(opts) > 0 {
 		o = opts[0]
 	}
-	s := &Server{zk: memzk.New(memzk.Options{TickTime: o.TickTime, Version: o.Version, SASLUsers: o.Users, RequireSASL: o.RequireSASL})}
+	s := &Server{
+		zk:       memzk.New(memzk.Options{TickTime: o.TickTime, Version: o.Version, SASLUsers: o.Users, RequireSASL: o.RequireSASL}),
+		readOnly: o.ReadOnly, dead: map[string]bool{}, leader: "zk1",
+	}
+	for n := range max(o.Servers, 1) {
+		s.servers = append(s.servers, fmt.Sprintf("zk%d", n+1))
+	}
 	tb.Cleanup(s.zk.Close)
 	return s
 }
 
-// Config returns the configuration of a client of that name, which reaches the server.
-// The session timeout is the library's default. A test may change every field.
+// Config returns the configuration of a client of that name, which reaches all servers.
+// The session timeout is the library's default. A test may change every field but Dial.
 func (s *Server) Config(client string) session.Config {
-	return session.Config{Servers: []string{address(client)}, Dial: s.zk.Dial}
-}
-
-func address(client string) string { return client + ":2181" }
-
-func addresses(clients []string) []string {
-	list := make([]string, len(clients))
-	for i, c := range clients {
-		list[i] = address(c)
+	cfg := session.Config{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		server, _, _ := strings.Cut(addr, ":")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.dead[server] {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		}
+		return s.zk.Dial(ctx, network, client+"@"+server)
+	}}
+	for _, server := range s.servers {
+		cfg.Servers = append(cfg.Servers, server+":2181")
 	}
-	return list
+	return cfg
 }
 
 // Session opens a session for the client of that name. The end of the test closes it.
@@ -164,38 +197,118 @@ func (s *Server) ListenTLS(tb testing.TB, cfg *tls.Config) string {
 	return l.Addr().String()
 }
 
-// Partition makes packets between the clients and the server vanish in both
+// Partition makes packets between the clients and the servers vanish in both
 // directions, until Heal. Without names it concerns all clients.
-func (s *Server) Partition(clients ...string) { s.zk.Partition(addresses(clients)...) }
+func (s *Server) Partition(names ...string) { s.zk.Partition(names...) }
 
-// CutReplies makes packets from the server to the clients vanish, until Heal. The server
-// still carries out their requests.
-func (s *Server) CutReplies(clients ...string) { s.zk.CutServerToClient(addresses(clients)...) }
+// CutReplies makes packets from the servers to the clients vanish, until Heal. The servers
+// still carry out their requests.
+func (s *Server) CutReplies(names ...string) { s.zk.CutServerToClient(names...) }
 
 // DropConnections ends the connections of the clients. They connect again.
-func (s *Server) DropConnections(clients ...string) { s.zk.DropConnections(addresses(clients)...) }
+func (s *Server) DropConnections(names ...string) { s.zk.DropConnections(names...) }
 
 // Heal ends Partition and CutReplies.
-func (s *Server) Heal(clients ...string) { s.zk.Heal(addresses(clients)...) }
+func (s *Server) Heal(names ...string) { s.zk.Heal(names...) }
 
-// Stop stops the server like a power failure. It keeps sessions and znodes until Start.
+// Stop stops all servers like a power failure. They keep sessions and znodes until Start.
 // No session expires meanwhile.
-func (s *Server) Stop() { s.zk.Stop() }
+func (s *Server) Stop() { s.change(s.servers, func(string) { s.stopped = true }) }
 
 // Start ends Stop.
-func (s *Server) Start() { s.zk.Start() }
+func (s *Server) Start() { s.change(s.servers, func(string) { s.stopped = false }) }
 
-// SetReadOnly makes the server one that has lost its majority and serves reads, or ends
+// Wipe ends all connections and loses what the servers keep, as if their disks were empty:
+// znodes, sessions and transaction numbers.
+func (s *Server) Wipe() { s.zk.Wipe() }
+
+// Kill ends these servers, until Revive. While no majority is left the other servers refuse
+// clients (but see Options.ReadOnly), and no session expires.
+func (s *Server) Kill(servers ...string) {
+	s.change(servers, func(name string) { s.dead[name] = true })
+}
+
+// Revive starts servers that Kill has ended. They serve all that was written meanwhile.
+func (s *Server) Revive(servers ...string) {
+	s.change(servers, func(name string) { delete(s.dead, name) })
+}
+
+// Lead makes a server that is alive the leader.
+func (s *Server) Lead(server string) {
+	s.change([]string{server}, func(name string) { s.leader = name })
+}
+
+// Leader returns the server that leads, or "" while there is no majority.
+func (s *Server) Leader() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.service() != writes {
+		return ""
+	}
+	return s.leader
+}
+
+// service is how much the ensemble does.
+type service int
+
+const (
+	nothing service = iota
+	reads
+	writes
+)
+
+// service needs Server.mu.
+func (s *Server) service() service {
+	switch {
+	case !s.stopped && 2*len(s.dead) < len(s.servers):
+		return writes
+	case !s.stopped && s.readOnly:
+		return reads
+	}
+	return nothing
+}
+
+// change calls f with each of the servers, and lets the clients see what has changed.
+func (s *Server) change(servers []string, f func(name string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, led := s.service(), s.leader
+	for _, name := range servers {
+		if !slices.Contains(s.servers, name) {
+			panic(fmt.Sprintf("zktest: no server is named %q; there are %s", name, strings.Join(s.servers, ", ")))
+		}
+		f(name)
+		s.zk.DropConnections(name)
+	}
+	if alive := slices.IndexFunc(s.servers, func(name string) bool { return !s.dead[name] }); alive >= 0 && s.dead[s.leader] {
+		s.leader = s.servers[alive]
+	}
+	after := s.service()
+	if (after == reads) != (before == reads) {
+		s.zk.SetReadOnly(after == reads)
+	}
+	switch {
+	case after == nothing:
+		s.zk.Stop()
+	case after == writes && len(s.servers) > 1 && (before != writes || led != s.leader):
+		s.zk.NewEpoch()
+	case before == nothing:
+		s.zk.Start()
+	}
+}
+
+// SetReadOnly makes the ensemble one that has lost its majority and serves reads, or ends
 // that. Connections end each time. Meanwhile it serves clients with session.Config.ReadOnly
 // alone, and no session expires.
 func (s *Server) SetReadOnly(on bool) { s.zk.SetReadOnly(on) }
 
-// Lag makes the clients' servers of an ensemble fall behind, each by itself: their reads and
-// watches see the tree as it is now, until CatchUp, or a sync or a write of the client.
-func (s *Server) Lag(clients ...string) { s.zk.Lag(addresses(clients)...) }
+// Lag makes servers fall behind: the reads and watches of their clients see the tree as it
+// is now, until CatchUp, or a sync or a write of one of these clients. With the name of
+// a client it is all servers, for this client alone.
+func (s *Server) Lag(names ...string) { s.zk.Lag(names...) }
 
 // CatchUp ends Lag. The watches that were due fire.
-func (s *Server) CatchUp(clients ...string) { s.zk.CatchUp(addresses(clients)...) }
+func (s *Server) CatchUp(names ...string) { s.zk.CatchUp(names...) }
 
 // Expire ends a session now, as if its client had been silent for its timeout.
 func (s *Server) Expire(z *session.Session) { s.zk.ExpireSession(z.ID()) }

@@ -106,6 +106,113 @@ func TestServer_Ensemble(t *testing.T) {
 	})
 }
 
+// Of three servers one may die: clients move, sessions and data stay. Without a majority
+// reads and writes wait, and no session expires.
+func TestServer_Majority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t, zktest.Options{Servers: 3})
+		s := zk.Session(t, "a")
+		hold, err := recipe.NewLock(s, recipe.LockConfig{Path: "/locks/x"}).Acquire(t.Context())
+		if err != nil || zk.Leader() != "zk1" {
+			t.Fatalf("leader %s, %v", zk.Leader(), err)
+		}
+		zk.Kill("zk1")
+		zk.Put(t, "/x", "with two")
+		if data, _, err := s.Get(t.Context(), "/x"); err != nil || string(data) != "with two" || zk.Leader() != "zk2" {
+			t.Errorf("of three, two: leader %s, %q, %v", zk.Leader(), data, err)
+		}
+		zk.Kill("zk2")
+		brief, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		if _, _, err := s.Get(brief, "/x"); !errors.Is(err, context.DeadlineExceeded) || zk.Leader() != "" {
+			t.Errorf("of three, one: leader %q, %v", zk.Leader(), err)
+		}
+		time.Sleep(time.Hour)
+		zk.Revive("zk1", "zk2")
+		st, err := s.Set(t.Context(), "/x", []byte("again"), -1)
+		if err != nil || s.Server() == "" || zk.Leader() != "zk3" {
+			t.Errorf("leader %s, %v", zk.Leader(), err)
+		}
+		zk.Lead("zk1")
+		if _, _, err := s.Get(t.Context(), "/x"); err != nil { // it waits for the next connection
+			t.Error(err)
+		}
+		next, err := s.Set(t.Context(), "/x", []byte("under another leader"), -1)
+		if err != nil || next.Mzxid>>32 != st.Mzxid>>32+1 {
+			t.Errorf("another leader begins an epoch: %x after %x, %v", next.Mzxid, st.Mzxid, err)
+		}
+		if owner := zk.Owner("/locks/x/" + zk.List("/locks/x")[0]); owner != s.ID() {
+			t.Errorf("owner %x: the session %x lives on", owner, s.ID())
+		}
+		if hold.Err() == nil {
+			t.Error("after an hour without an answer, the lock is held")
+		}
+		zk.Wipe()
+		<-s.Done()
+		if len(zk.List("/locks")) != 0 {
+			t.Error("the disks were lost, and a znode is there")
+		}
+	})
+}
+
+// A server that lags is refused by a client that has seen more; the client finds another.
+func TestServer_OneLags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t, zktest.Options{Servers: 3})
+		s := zk.Session(t, "a")
+		zk.Put(t, "/x", "old")
+		at, _, _ := strings.Cut(s.Server(), ":")
+		zk.Lag(at)
+		zk.Put(t, "/x", "new")
+		read := func(want string) {
+			t.Helper()
+			if data, _, err := s.Get(t.Context(), "/x"); err != nil || string(data) != want {
+				t.Errorf("got %q from %s, %v, want %s", data, s.Server(), err, want)
+			}
+		}
+		read("old")
+		zk.Partition(at)
+		read("new")
+		for _, other := range []string{"zk1", "zk2", "zk3"} {
+			if other != at {
+				zk.Kill(other)
+				zk.Heal()
+				break
+			}
+		}
+		read("new")
+		zk.CatchUp(at)
+		read("new")
+	})
+}
+
+// With read-only mode a minority serves reads to clients that want them.
+func TestServer_MinorityReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t, zktest.Options{Servers: 3, ReadOnly: true})
+		zk.Put(t, "/x", "here")
+		zk.Kill("zk1", "zk3")
+		cfg := zk.Config("a")
+		cfg.ReadOnly = true
+		s, err := session.Dial(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if data, _, err := s.Get(t.Context(), "/x"); err != nil || string(data) != "here" || s.State() != session.ReadOnly {
+			t.Errorf("%s: %q, %v", s.State(), data, err)
+		}
+		zk.Revive("zk1")
+		<-s.Done() // the next session may write
+		defer func() {
+			if recover() == nil {
+				t.Error("an unknown name is no fault")
+			}
+		}()
+		zk.Kill("zk4")
+	})
+}
+
 func TestServer_Users(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		zk := zktest.NewServer(t, zktest.Options{Users: map[string]string{"agent": "secret"}, RequireSASL: true})

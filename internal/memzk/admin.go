@@ -151,16 +151,26 @@ func (s *Server) StopClock(on bool) {
 	pace.Notify(s.wake)
 }
 
-// DropConnections closes the connections of clients that dialed one of the addresses,
-// or all without one. Sessions live on.
-func (s *Server) DropConnections(addrs ...string) {
+// DropConnections closes the connections of these names, or all without one. Sessions
+// live on.
+func (s *Server) DropConnections(names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		if len(addrs) == 0 || slices.Contains(addrs, c.addr) {
+		if len(names) == 0 || slices.ContainsFunc(Names(c.addr), func(n string) bool { return slices.Contains(names, n) }) {
 			c.kill()
 		}
 	}
+}
+
+// NewEpoch drops all connections and gives zxids the next epoch, as another leader does.
+// Every session has its whole timeout again.
+func (s *Server) NewEpoch() {
+	s.Stop()
+	s.mu.Lock()
+	s.primary.tree.zxid = (s.primary.tree.zxid>>32 + 1) << 32
+	s.mu.Unlock()
+	s.Start()
 }
 
 // Stop takes the server down: connections are dropped and refused, the tree and

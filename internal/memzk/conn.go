@@ -2,7 +2,6 @@ package memzk
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -62,7 +61,7 @@ type answer struct {
 func newConn(s *Server, nc net.Conn, addr, ip string) *conn {
 	c := &conn{
 		s: s, nc: nc, addr: addr, ip: ip, in: newQueue[packet](), out: newQueue[answer](),
-		ids: []identity{{"ip", ip}}, replica: cmp.Or(s.lagging[addr], s.primary), since: time.Now(),
+		ids: []identity{{"ip", ip}}, replica: s.view(addr), since: time.Now(),
 	}
 	c.ended, c.stopHandling = context.WithCancel(context.Background())
 	c.killed, c.stopSending = context.WithCancel(context.Background())

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -98,42 +99,63 @@ func (r *replica) applyDelete(t *txn, st *step) {
 	r.childWatches.fire(jute.EventChildrenChanged, parent, p.acl, nil)
 }
 
-// Lag lets the views of the given addresses fall behind from now on, like
+// Names returns the names of a connection that a client dialed under addr: the address,
+// and each part of "client@server". Faults and views go by any of them.
+func Names(addr string) []string {
+	client, server, ok := strings.Cut(addr, "@")
+	if !ok {
+		return []string{addr}
+	}
+	return []string{addr, client, server}
+}
+
+// Lag lets the views of the given names fall behind from now on, like
 // followers that are slow: their reads, and their watches, see the tree as it is
 // now, until CatchUp, a sync or a write on one of their connections. After the
 // sync or the write the view lags again.
-func (s *Server) Lag(addrs ...string) {
+func (s *Server) Lag(names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, addr := range addrs {
-		if s.lagging[addr] != nil {
+	for _, name := range names {
+		if s.lagging[name] != nil {
 			continue
 		}
-		r := newReplica(s.primary.tree.clone(), s.opts.since("3.9.3"))
-		s.lagging[addr] = r
-		s.moveConns(addr, r)
+		s.lagging[name] = newReplica(s.primary.tree.clone(), s.opts.since("3.9.3"))
+		s.moveConns(name)
 	}
 }
 
+// view returns the replica that a connection sees.
+func (s *Server) view(addr string) *replica {
+	for _, name := range Names(addr) {
+		if r := s.lagging[name]; r != nil {
+			return r
+		}
+	}
+	return s.primary
+}
+
 // CatchUp ends Lag; the watches that were due fire.
-func (s *Server) CatchUp(addrs ...string) {
+func (s *Server) CatchUp(names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, addr := range addrs {
-		r := s.lagging[addr]
+	for _, name := range names {
+		r := s.lagging[name]
 		if r == nil {
 			continue
 		}
 		r.catchUp()
-		delete(s.lagging, addr)
-		s.moveConns(addr, s.primary)
+		delete(s.lagging, name)
+		s.moveConns(name)
 	}
 }
 
-// moveConns makes the connections of addr, with their watches, see r.
-func (s *Server) moveConns(addr string, r *replica) {
+// moveConns gives the connections of that name, with their watches, to the replica that
+// they see now.
+func (s *Server) moveConns(name string) {
 	for c := range s.conns {
-		if c.addr == addr && c.ended.Err() == nil {
+		if slices.Contains(Names(c.addr), name) && c.ended.Err() == nil {
+			r := s.view(c.addr)
 			c.replica.dataWatches.move(c, r.dataWatches)
 			c.replica.childWatches.move(c, r.childWatches)
 			c.replica = r

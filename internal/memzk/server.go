@@ -34,7 +34,7 @@ type Server struct {
 	frozen    bool // see StopClock
 	nextReap  time.Time
 	primary   *replica            // what is true
-	lagging   map[string]*replica // views that lag, by address
+	lagging   map[string]*replica // views that lag, by name
 	sessions  map[int64]*session
 	conns     map[*conn]struct{}
 	listeners map[net.Listener]struct{}
@@ -74,7 +74,7 @@ func (s *Server) Close() {
 
 // Dial returns the client's end of a new connection in memory. It has the
 // signature of net.Dialer.DialContext. The address may be any: all lead to this
-// server, and faults can be limited to the connections of one address.
+// server, and faults can be limited to the connections of one of its Names.
 func (s *Server) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package memzk
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -130,17 +131,22 @@ func resumes(handshake []byte) bool {
 	return jute.NewDecoder(handshake).Get(&req) == nil && req.SessionID != 0
 }
 
+// concerns reports whether names have one of addr, or the one that stands for all.
+func concerns(names map[string]bool, addr string) bool {
+	return names[allAddrs] || slices.ContainsFunc(memzk.Names(addr), func(n string) bool { return names[n] })
+}
+
 // Refuse is of memzk.Faults, as are the methods below.
 func (fs *faults) Refuse(addr string) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	return fs.refuseDial[addr] || fs.refuseDial[allAddrs]
+	return concerns(fs.refuseDial, addr)
 }
 
 func (fs *faults) LoseEvent(addr string) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	return fs.loseEvents[addr] || fs.loseEvents[allAddrs]
+	return concerns(fs.loseEvents, addr)
 }
 
 func (fs *faults) Now() time.Time {

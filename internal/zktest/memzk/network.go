@@ -1,8 +1,10 @@
 package memzk
 
+import "github.com/zkagent/zkagent/internal/memzk"
+
 // CutClientToServer stalls what clients send until Heal: it is held, and so is
-// the news that a client closed. With addresses it concerns only connections
-// dialed under them; that is so in all methods of this file.
+// the news that a client closed. With names it concerns only connections that have one of
+// them, see memzk.Names; that is so in all methods of this file.
 func (s *Server) CutClientToServer(addrs ...string) { s.cut(clientToServer, addrs) }
 
 // CutServerToClient stalls what the server sends until Heal.
@@ -107,7 +109,7 @@ func (fs *faults) pass(addr string, dir direction, stop <-chan struct{}) bool {
 	for {
 		fs.mu.Lock()
 		gate := fs.paused
-		for _, addr := range []string{allAddrs, addr} {
+		for _, addr := range append(memzk.Names(addr), allAddrs) {
 			if gate == nil {
 				gate = fs.gates[gateKey{addr, dir}]
 			}
