@@ -272,10 +272,8 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	if a.first.StateDir != "" && c.StateFile == "" {
 		c.StateFile = filepath.Join(a.first.StateDir, "maintenance-"+c.Name+".json")
 	}
+	c.Previous, _ = old.(*registry.Registrar)
 	r := registry.NewRegistrar(c)
-	if previous, ok := old.(*registry.Registrar); ok {
-		r.Inherit(previous)
-	}
 	return unitParts{
 		run:   func(ctx context.Context, s *session.Session, _ func(view.Update)) error { return r.Run(ctx, s) },
 		value: r,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -144,7 +145,7 @@ func TestNode_EndOfTheSequence(t *testing.T) {
 		must(t, s.CreateParents(ctx, "/n/x"))
 		must(t, w.SetSequence("/n", math.MaxInt32))
 		must(t, second2(w.dial("b").Create(ctx, "/n/m-", nil, session.EphemeralSequential)))
-		err := NewNode(NodeConfig{Path: "/n/m-", Mode: session.EphemeralSequential, Sequence: &NodeSequence{}}).Run(ctx, s)
+		err := NewNode(NodeConfig{Path: "/n/m-", Mode: session.EphemeralSequential, Internal: keeper.Config{Sequence: &keeper.Sequence{}}}).Run(ctx, s)
 		if !errors.Is(err, ErrSequence) {
 			t.Errorf("got %v, want ErrSequence", err)
 		}

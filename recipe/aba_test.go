@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -131,7 +132,7 @@ func TestNode_ZnodeOfAnotherUnderTheSameName(t *testing.T) {
 				go func() { _ = theirs.Run(ctx, other) }()
 				<-theirs.Created()
 			})
-			mine := NewNode(NodeConfig{Path: "/n", Data: []byte("mine"), Former: []int64{former.ID()}})
+			mine := NewNode(NodeConfig{Path: "/n", Data: []byte("mine"), Internal: keeper.Config{Earlier: []int64{former.ID()}}})
 			if op == jute.OpMulti {
 				must(t, second2(former.Create(ctx, "/n", []byte("old"), session.Ephemeral)))
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -22,20 +23,20 @@ func TestChecks_NodeAtAnotherVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				ctx, former, late, other := t.Context(), w.dial("former"), w.dial("late"), w.dial("other")
-				var want atomic.Pointer[NodeWant]
-				want.Store(&NodeWant{Data: []byte("1")})
+				var want atomic.Pointer[keeper.Want]
+				want.Store(&keeper.Want{Data: []byte("1")})
 				wake := make(chan struct{})
-				cfg := NodeConfig{Path: "/n", Control: &NodeControl{
-					Wake: wake, Changed: func(NodeState) {}, Want: func(NodeState) (NodeWant, error) { return *want.Load(), nil },
-				}}
+				cfg := NodeConfig{Path: "/n", Internal: keeper.Config{Control: &keeper.Control{
+					Wake: wake, Changed: func(keeper.State) {}, Want: func(keeper.State) (keeper.Want, error) { return *want.Load(), nil },
+				}}}
 				if op == jute.OpMulti {
 					must(t, second2(former.Create(ctx, "/n", nil, session.Ephemeral)))
 					must(t, w.Set("/n", nil))
-					cfg.Former = []int64{former.ID()}
+					cfg.Internal.Earlier = []int64{former.ID()}
 				} else {
 					go func() { _ = NewNode(cfg).Run(ctx, late) }()
 					time.Sleep(time.Second)
-					want.Store(&NodeWant{Data: []byte("2")})
+					want.Store(&keeper.Want{Data: []byte("2")})
 					wake <- struct{}{}
 					time.Sleep(time.Second)
 				}
@@ -49,7 +50,7 @@ func TestChecks_NodeAtAnotherVersion(t *testing.T) {
 				if op == jute.OpMulti {
 					go func() { _ = NewNode(cfg).Run(ctx, late) }()
 				} else {
-					want.Store(&NodeWant{Data: []byte("3"), Absent: op == jute.OpDelete})
+					want.Store(&keeper.Want{Data: []byte("3"), Absent: op == jute.OpDelete})
 					wake <- struct{}{}
 				}
 				<-came

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
@@ -178,7 +179,7 @@ func TestNode_FormerSessionIsReplacedAndPersistentRefused(t *testing.T) {
 		_, _, err := former.Create(t.Context(), "/n", nil, session.Ephemeral)
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		n := NewNode(NodeConfig{Path: "/n", Former: []int64{former.ID()}})
+		n := NewNode(NodeConfig{Path: "/n", Internal: keeper.Config{Earlier: []int64{former.ID()}}})
 		done := make(chan error, 1)
 		go func() { done <- n.Run(ctx, s) }()
 		<-n.Created()

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -30,10 +30,10 @@ import (
 //
 // The watch is on the children, of which an ephemeral has none. So it fires when the
 // znode is deleted, and not when we write it. A change of the data costs one request,
-// at the version that we wrote last. With a NodeControl the watch is on the data, so
+// at the version that we wrote last. With a keeper.Control the watch is on the data, so
 // that Run notices the writes of other clients at once.
 //
-// A sequential node keeps its first name over all sessions. A node with a NodeSequence
+// A sequential node keeps its first name over all sessions. A node with a keeper.Sequence
 // gets a new name each time. Run writes a node with a TTL again after each third of the
 // TTL. The node outlives a session by the TTL: a node at <path>/touch is Curator's
 // PersistentTtlNode of <path>.
@@ -47,15 +47,6 @@ type NodeConfig struct {
 	// Mode is the mode of the znode; zero: session.Ephemeral. A plain persistent
 	// znode needs no Node.
 	Mode session.Mode
-	// Sequence, if not nil, makes the znode ephemeral. Path is then the beginning of
-	// a name, to which the server appends a sequence number.
-	Sequence *NodeSequence
-	// Control, if not nil, decides during Run whether the znode is wanted, and
-	// with which data. Data and SetData are not used then.
-	Control *NodeControl
-	// Ids of earlier sessions of this program. Run replaces their
-	// znodes at once, instead of waiting until those sessions expire.
-	Former []int64
 	// Keep keeps the znode when the context of Run ends, for a process that takes
 	// the session over.
 	Keep bool
@@ -69,41 +60,8 @@ type NodeConfig struct {
 	Owned  func(bool)
 	ACL    []session.ACL // of the znode; empty: that of the session
 	Logger *slog.Logger  // nil: discard
-}
-
-// NodeControl decides the wanted state of a node, step by step. With a control, Run tries
-// again after an error of the server, and while a persistent znode is in the way, with
-// a growing delay. It calls the functions from one goroutine; they must not block.
-type NodeControl struct {
-	// Want is called before each step.
-	Want func(NodeState) (NodeWant, error)
-	// Changed is called after each step.
-	Changed func(NodeState)
-	// Wake makes Run ask Want again.
-	Wake <-chan struct{}
-	// First delays the first look, and Splay each first look after a reconnect,
-	// so that many nodes do not look at the same moment.
-	First, Splay time.Duration
-}
-
-// NodeWant is the wanted state of a node.
-type NodeWant struct {
-	Absent bool      // no znode is wanted
-	Data   []byte    // the wanted data
-	Next   time.Time // when to call Want again without an event; zero: never
-	Now    bool      // do not wait for a delay
-}
-
-// NodeState is the knowledge of a node about its znode.
-type NodeState struct {
-	Path    string // with a sequence, empty while the znode does not exist
-	Known   bool   // Run has read what follows, and no event has come since
-	Owned   bool   // it exists and belongs to this session
-	Adopted bool   // it existed before this Run made one
-	Czxid   int64  // of the znode; 0 while it does not exist
-	Data    []byte // as read or written last
-	Blocked error  // what is in the way now: matches ErrHeld or ErrInTheWay
-	Err     error  // of the last step
+	// Internal is for the packages of this module.
+	Internal keeper.Config
 }
 
 // Node keeps one znode. Run it once per session. Its other methods may be called
@@ -124,16 +82,16 @@ type Node struct {
 func NewNode(cfg NodeConfig) *Node {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	n := &Node{cfg: cfg, data: bytes.Clone(cfg.Data), wake: make(chan struct{}, 1), created: make(chan struct{})}
-	if cfg.Control == nil {
-		n.cfg.Control = &NodeControl{Changed: func(NodeState) {}, Want: func(NodeState) (NodeWant, error) {
+	if cfg.Internal.Control == nil {
+		n.cfg.Internal.Control = &keeper.Control{Changed: func(keeper.State) {}, Want: func(keeper.State) (keeper.Want, error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			return NodeWant{Data: n.data}, nil
+			return keeper.Want{Data: n.data}, nil
 		}}
 	}
-	n.simple = cfg.Control == nil
+	n.simple = cfg.Internal.Control == nil
 	switch {
-	case cfg.Sequence != nil:
+	case cfg.Internal.Sequence != nil:
 		n.cfg.Mode = session.EphemeralSequential
 	case cfg.Mode == 0:
 		n.cfg.Mode = session.Ephemeral
@@ -178,7 +136,7 @@ func (n *Node) SetData(data []byte) {
 // the path is empty when the session owns no such znode. Without a Sequence, Find does
 // not check whether the znode exists.
 func (n *Node) Find(ctx context.Context, s *session.Session) (string, error) {
-	q, prefix := n.cfg.Sequence, n.cfg.Path
+	q, prefix := n.cfg.Internal.Sequence, n.cfg.Path
 	if q == nil {
 		return n.Path(), nil
 	}
@@ -236,7 +194,7 @@ func (n *Node) Run(ctx context.Context, s *session.Session) error {
 func (n *Node) remove(s *session.Session) {
 	path := n.Path()
 	switch {
-	case path == "" && n.cfg.Sequence == nil, n.cfg.Mode == session.Container, n.cfg.Mode.TTL() > 0:
+	case path == "" && n.cfg.Internal.Sequence == nil, n.cfg.Mode == session.Container, n.cfg.Mode.TTL() > 0:
 		return
 	case n.cfg.Mode.Ephemeral():
 		inBackground(s, func(ctx context.Context) error {
@@ -257,18 +215,6 @@ func (n *Node) remove(s *session.Session) {
 		abandon(s, path) // no other client uses a protected name
 	}
 	n.name("")
-}
-
-// NodeSequence describes a node whose name ends with a sequence number of the server.
-// The node looks for its znode among those that the session owns. There it also finds
-// a znode whose create lost its reply, and the znode of a previous process in the same
-// session.
-type NodeSequence struct {
-	// Known is the previous path of the znode; empty: unknown.
-	Known string
-	// Mine, if not nil, reports whether a znode of the session, whose name begins
-	// like the node's, is the node's.
-	Mine func(path string, data []byte) bool
 }
 
 // listOwned finds the znodes that this session owns below dir, on servers that cannot

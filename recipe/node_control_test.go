@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 )
@@ -18,25 +19,25 @@ import (
 // helm is a control that a test steers.
 type helm struct {
 	mu    sync.Mutex // guards what follows
-	want  NodeWant
+	want  keeper.Want
 	err   error
-	state NodeState
+	state keeper.State
 	wake  chan struct{}
 }
 
 func newHelm(data string) *helm {
-	return &helm{want: NodeWant{Data: []byte(data)}, wake: make(chan struct{}, 1)}
+	return &helm{want: keeper.Want{Data: []byte(data)}, wake: make(chan struct{}, 1)}
 }
 
-func (h *helm) control() *NodeControl {
-	return &NodeControl{
+func (h *helm) control() *keeper.Control {
+	return &keeper.Control{
 		Wake: h.wake,
-		Want: func(NodeState) (NodeWant, error) {
+		Want: func(keeper.State) (keeper.Want, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.want, h.err
 		},
-		Changed: func(s NodeState) {
+		Changed: func(s keeper.State) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.state = s
@@ -44,7 +45,7 @@ func (h *helm) control() *NodeControl {
 	}
 }
 
-func (h *helm) set(w NodeWant, err error) {
+func (h *helm) set(w keeper.Want, err error) {
 	h.mu.Lock()
 	h.want, h.err = w, err
 	h.mu.Unlock()
@@ -52,7 +53,7 @@ func (h *helm) set(w NodeWant, err error) {
 	settle()
 }
 
-func (h *helm) is() NodeState {
+func (h *helm) is() keeper.State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.state
@@ -75,13 +76,13 @@ func TestNode_SequenceAfterALostReply(t *testing.T) {
 					other, _, err = s.Create(t.Context(), "/g/m_other", nil, session.Ephemeral)
 				}
 				must(t, err)
-				seq := &NodeSequence{}
+				seq := &keeper.Sequence{}
 				if mine {
 					seq.Mine = func(_ string, data []byte) bool { return string(data) == "one" }
 				}
 				w.LoseReply(jute.OpCreate2, 1, before)
 				h := newHelm("one")
-				n := keep(t, s, NodeConfig{Path: "/g/m_", Sequence: seq, Control: h.control()})
+				n := keep(t, s, NodeConfig{Path: "/g/m_", Internal: keeper.Config{Sequence: seq, Control: h.control()}})
 				settle()
 				if got := below(w, "/g"); len(got) != 2 {
 					t.Fatalf("got %v, want %s and one of the node", got, other)
@@ -98,11 +99,11 @@ func TestNode_SequenceAfterALostReply(t *testing.T) {
 				if got := h.is(); got.Path != first || len(below(w, "/g")) != 2 {
 					t.Errorf("after a reconnect: %+v, %v", got, below(w, "/g"))
 				}
-				h.set(NodeWant{Absent: true}, nil)
+				h.set(keeper.Want{Absent: true}, nil)
 				if got := below(w, "/g"); len(got) != 1 || h.is().Owned || h.is().Path != "" {
 					t.Errorf("absent: got %v, %+v", got, h.is())
 				}
-				h.set(NodeWant{Data: []byte("two")}, nil)
+				h.set(keeper.Want{Data: []byte("two")}, nil)
 				if got := h.is(); len(below(w, "/g")) != 2 || w.data(got.Path) != "two" {
 					t.Errorf("wanted again: got %v, %+v", below(w, "/g"), got)
 				}
@@ -118,7 +119,7 @@ func TestNode_ControlGoesOn(t *testing.T) {
 		must(t, w.Create("/n", nil))
 		h := newHelm("one")
 		s := w.dial("a")
-		keep(t, s, NodeConfig{Path: "/n", Control: h.control()})
+		keep(t, s, NodeConfig{Path: "/n", Internal: keeper.Config{Control: h.control()}})
 		if st := h.is(); !errors.Is(st.Blocked, ErrInTheWay) || st.Owned {
 			t.Fatalf("state %+v", st)
 		}
@@ -128,18 +129,18 @@ func TestNode_ControlGoesOn(t *testing.T) {
 			t.Fatalf("state %+v", st)
 		}
 		wrong := errors.New("wrong")
-		h.set(NodeWant{}, wrong)
+		h.set(keeper.Want{}, wrong)
 		if st := h.is(); !errors.Is(st.Err, wrong) || !st.Owned {
 			t.Fatalf("state %+v", st)
 		}
-		h.set(NodeWant{Data: []byte("two")}, nil)
+		h.set(keeper.Want{Data: []byte("two")}, nil)
 		time.Sleep(recreateLast)
 		settle()
 		if st := h.is(); st.Err != nil || w.data("/n") != "two" {
 			t.Fatalf("state %+v, data %s", st, w.data("/n"))
 		}
 		w.RefuseWith(jute.OpSetData, jute.ErrCodeNoAuth)
-		h.set(NodeWant{Data: []byte("three")}, nil)
+		h.set(keeper.Want{Data: []byte("three")}, nil)
 		if st := h.is(); !errors.Is(st.Err, session.ErrNoAuth) {
 			t.Fatalf("state %+v", st)
 		}
@@ -157,7 +158,7 @@ func TestNode_ControlGoesOn(t *testing.T) {
 func TestNode_ControlSetsForeignWritesRight(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		h := newHelm("ours")
-		keep(t, w.dial("a"), NodeConfig{Path: "/n", Control: h.control()})
+		keep(t, w.dial("a"), NodeConfig{Path: "/n", Internal: keeper.Config{Control: h.control()}})
 		w.ResetRequests()
 		for range 600 {
 			if w.data("/n") == "ours" {
@@ -177,7 +178,7 @@ func TestNode_ControlSplay(t *testing.T) {
 		h, s := newHelm("one"), w.dial("a")
 		c := h.control()
 		c.First, c.Splay = time.Minute, time.Minute
-		keep(t, s, NodeConfig{Path: "/n", Control: c})
+		keep(t, s, NodeConfig{Path: "/n", Internal: keeper.Config{Control: c}})
 		time.Sleep(time.Minute - time.Second)
 		if w.Exists("/n") {
 			t.Fatal("made before its time")
@@ -195,7 +196,7 @@ func TestNode_ControlSplay(t *testing.T) {
 			t.Errorf("%q: looked at before its time", got)
 		}
 		h.mu.Lock()
-		h.want = NodeWant{Absent: true}
+		h.want = keeper.Want{Absent: true}
 		h.mu.Unlock()
 		h.wake <- struct{}{}
 		time.Sleep(time.Second)
@@ -214,7 +215,7 @@ func TestNode_ControlLostReplies(t *testing.T) {
 				w.LoseReply(memzk.AnyOp, n, before)
 				var log bytes.Buffer
 				keep(t, s, NodeConfig{
-					Path: "/g/m_", Sequence: &NodeSequence{}, Control: h.control(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					Path: "/g/m_", Internal: keeper.Config{Sequence: &keeper.Sequence{}, Control: h.control()}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 				})
 				defer func() {
 					if log.Len() > 0 {
@@ -222,7 +223,7 @@ func TestNode_ControlLostReplies(t *testing.T) {
 					}
 				}()
 				settle()
-				h.set(NodeWant{Data: []byte("two")}, nil)
+				h.set(keeper.Want{Data: []byte("two")}, nil)
 				settle()
 				if got := below(w, "/g"); len(got) != 1 || w.data(got[0]) != "two" || h.is().Path != got[0] {
 					t.Errorf("reply %d lost (before it was applied: %v): %v, %+v", n, before, got, h.is())

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -28,7 +29,7 @@ var errLookAgain = errors.New("look again")
 type nodeKeeper struct {
 	*Node
 	s     *session.Session
-	state NodeState
+	state keeper.State
 
 	version int32         // of the znode's data, as last written or read; -1: unknown
 	former  *session.Stat // the znode is of a previous session of ours
@@ -40,15 +41,15 @@ type nodeKeeper struct {
 
 	notBefore time.Time // splay, back-off
 	back      time.Duration
-	reported  NodeState // the state that the callbacks were last called with
+	reported  keeper.State // the state that the callbacks were last called with
 }
 
 func (k *nodeKeeper) run(ctx context.Context) error {
-	if k.version = -1; k.cfg.Sequence != nil {
+	if k.version = -1; k.cfg.Internal.Sequence != nil {
 		k.name("") // it went with its session
 	}
 	k.state.Path = k.Path()
-	k.notBefore = time.Now().Add(k.cfg.Control.First)
+	k.notBefore = time.Now().Add(k.cfg.Internal.Control.First)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	defer func() { // it is no longer owned or blocked
@@ -75,7 +76,7 @@ func (k *nodeKeeper) run(ctx context.Context) error {
 		case <-k.s.Done():
 			return context.Cause(k.s.Context())
 		case <-k.wake:
-		case <-k.cfg.Control.Wake:
+		case <-k.cfg.Internal.Control.Wake:
 		case <-k.watched():
 			k.fired()
 		case <-timer.C:
@@ -129,9 +130,9 @@ func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
 		}
 	}
 	k.reportEdges()
-	k.cfg.Control.Changed(k.state)
+	k.cfg.Internal.Control.Changed(k.state)
 	// What the callback learned may bring the next step forward.
-	if w, werr := k.cfg.Control.Want(k.state); werr == nil && !w.Next.IsZero() && (want.Next.IsZero() || w.Next.Before(want.Next)) {
+	if w, werr := k.cfg.Internal.Control.Want(k.state); werr == nil && !w.Next.IsZero() && (want.Next.IsZero() || w.Next.Before(want.Next)) {
 		want.Next = w.Next
 	}
 	return want.Next, err
@@ -191,7 +192,7 @@ func (k *nodeKeeper) fired() {
 	k.calm()
 	k.forget()
 	if k.state.Owned && k.conn != k.s.Connection() {
-		k.notBefore = time.Now().Add(k.cfg.Control.Splay)
+		k.notBefore = time.Now().Add(k.cfg.Internal.Control.Splay)
 	}
 }
 
@@ -223,14 +224,14 @@ func (k *nodeKeeper) delay(permanent bool) {
 
 // held reports whether a delay postpones the action. A splay does not postpone a
 // removal.
-func (k *nodeKeeper) held(w NodeWant) bool {
+func (k *nodeKeeper) held(w keeper.Want) bool {
 	return time.Now().Before(k.notBefore) && !w.Now && (!w.Absent || k.back > 0)
 }
 
 // reconcile brings the znode from its current to the wanted state. It returns at the
 // first error.
-func (k *nodeKeeper) reconcile(ctx context.Context) (NodeWant, error) {
-	w, err := k.cfg.Control.Want(k.state)
+func (k *nodeKeeper) reconcile(ctx context.Context) (keeper.Want, error) {
+	w, err := k.cfg.Internal.Control.Want(k.state)
 	if err != nil || k.held(w) {
 		return w, err
 	}
@@ -239,7 +240,7 @@ func (k *nodeKeeper) reconcile(ctx context.Context) (NodeWant, error) {
 			return w, err
 		}
 		// The answer may depend on the znode that was found, and on the time.
-		if w, err = k.cfg.Control.Want(k.state); err != nil || k.held(w) {
+		if w, err = k.cfg.Internal.Control.Want(k.state); err != nil || k.held(w) {
 			return w, err
 		}
 	}
@@ -287,10 +288,10 @@ func (k *nodeKeeper) look(ctx context.Context) error {
 	switch owner := stat.EphemeralOwner; {
 	case owner == k.owner():
 		k.found(data, stat, was)
-	case k.cfg.Sequence != nil: // of a previous session: it goes by itself
+	case k.cfg.Internal.Sequence != nil: // of a previous session: it goes by itself
 		k.at("")
 		return errLookAgain
-	case k.cfg.Mode.Ephemeral() && slices.Contains(k.cfg.Former, owner):
+	case k.cfg.Mode.Ephemeral() && slices.Contains(k.cfg.Internal.Earlier, owner):
 		k.former = &stat
 	case owner == 0 && k.simple:
 		return ErrInTheWay
@@ -359,7 +360,7 @@ func (k *nodeKeeper) vanished(was bool) {
 
 func (k *nodeKeeper) lose() {
 	k.state.Owned, k.state.Adopted, k.state.Data, k.state.Czxid, k.version = false, false, nil, 0, -1
-	if k.cfg.Sequence != nil {
+	if k.cfg.Internal.Sequence != nil {
 		k.at("")
 	}
 	k.state.Known = true
@@ -392,7 +393,7 @@ func (k *nodeKeeper) create(ctx context.Context, data []byte) error {
 	}
 	return parents(ctx, k.s, k.cfg.Path, func() error {
 		path, stat, err := k.make(ctx, data)
-		if k.cfg.Sequence != nil && errors.Is(err, session.ErrNodeExists) {
+		if k.cfg.Internal.Sequence != nil && errors.Is(err, session.ErrNodeExists) {
 			return fmt.Errorf("create %s: %w", k.cfg.Path, ErrSequence)
 		}
 		if err != nil {
@@ -413,7 +414,7 @@ func (k *nodeKeeper) create(ctx context.Context, data []byte) error {
 func (k *nodeKeeper) make(ctx context.Context, data []byte) (string, session.Stat, error) {
 	path, mode := k.state.Path, k.cfg.Mode
 	switch {
-	case k.cfg.Sequence != nil:
+	case k.cfg.Internal.Sequence != nil:
 		path = k.cfg.Path
 	case path == "":
 		dir, name := session.SplitPath(k.cfg.Path)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -190,7 +191,7 @@ func TestNode_EndsAfterALostReply(t *testing.T) {
 	for name, cfg := range map[string]NodeConfig{
 		"fixed":     {Path: "/d/n"},
 		"protected": {Path: "/d/n-", Mode: session.EphemeralSequential},
-		"sequence":  {Path: "/d/n_", Sequence: &NodeSequence{}},
+		"sequence":  {Path: "/d/n_", Internal: keeper.Config{Sequence: &keeper.Sequence{}}},
 	} {
 		bubble(t, func(t *testing.T, w *world) {
 			must(t, w.Create("/d", nil))

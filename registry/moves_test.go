@@ -85,7 +85,7 @@ func (m *moves) settings() {
 	old, next := m.reg, NewRegistrar(c)
 	m.cfg, m.reg = c, next
 	if old != nil {
-		next.Inherit(old)
+		next.inherit(old)
 	}
 	ctx, cancel := context.WithCancel(m.t.Context())
 	var all sync.WaitGroup
@@ -205,7 +205,7 @@ func TestRegistrar_TakesOverAMemberWhoseReplyWasLost(t *testing.T) {
 		srv.Partition("writer:2181")
 		c.Port++
 		next := NewRegistrar(c)
-		next.Inherit(old)
+		next.inherit(old)
 		start(next)
 		time.Sleep(6 * time.Second) // its checks pass
 		srv.Heal()

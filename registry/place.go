@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/keeper"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -124,7 +125,7 @@ func (p *place) cede() (string, time.Time, bool) {
 
 // publish makes the current state visible. It completes leaving once the znode is
 // gone.
-func (p *place) publish(m *membership, is recipe.NodeState) {
+func (p *place) publish(m *membership, is keeper.State) {
 	r := p.r
 	defer r.changed()
 	r.mu.Lock()
@@ -256,22 +257,22 @@ func (m *membership) node(first time.Duration) *recipe.Node {
 	c := &m.r.cfg
 	name, sequential := c.nodeName(m.id)
 	m.r.mu.Lock()
-	former := slices.Collect(maps.Keys(m.r.former))
+	earlier := slices.Collect(maps.Keys(m.r.earlier))
 	m.r.mu.Unlock()
 	cfg := recipe.NodeConfig{
-		Path: session.JoinPath(m.group, name), Keep: true, ACL: c.ACL, Former: former,
+		Path: session.JoinPath(m.group, name), Keep: true, ACL: c.ACL,
 		Logger: m.r.log.With("service", c.Name),
-		Control: &recipe.NodeControl{
+		Internal: keeper.Config{Earlier: earlier, Control: &keeper.Control{
 			Want: m.wanted, Changed: m.changed, Wake: m.wake,
 			First: first, Splay: splayOf(m.group+"/"+m.id, c.Splay),
-		},
+		}},
 	}
 	if sequential {
-		cfg.Sequence = &recipe.NodeSequence{Known: m.known()}
+		cfg.Internal.Sequence = &keeper.Sequence{Known: m.known()}
 	}
 	if c.format() == FormatServerSet {
 		// Znode names of server sets do not identify the owner; the address does.
-		cfg.Sequence.Mine = func(p string, data []byte) bool {
+		cfg.Internal.Sequence.Mine = func(p string, data []byte) bool {
 			member, err := Decode(FormatServerSet, path.Base(p), data)
 			return err == nil && member.Host == m.host && member.Port == c.Port
 		}
@@ -313,7 +314,7 @@ func (m *membership) identify() error {
 	return nil
 }
 
-func (m *membership) wanted(state recipe.NodeState) (recipe.NodeWant, error) {
+func (m *membership) wanted(state keeper.State) (keeper.Want, error) {
 	if state.Owned && state.Adopted && state.Czxid != m.found {
 		m.found, m.keep = state.Czxid, time.Now().Add(keepFor(m.r.checkers))
 		m.r.mu.Lock()
@@ -326,7 +327,7 @@ func (m *membership) wanted(state recipe.NodeState) (recipe.NodeWant, error) {
 		m.keep = time.Time{} // decided
 	}
 	m.last = w
-	wanted := recipe.NodeWant{Absent: !w.present, Next: w.next, Now: w.left}
+	wanted := keeper.Want{Absent: !w.present, Next: w.next, Now: w.left}
 	if err := m.identify(); err != nil || !w.present {
 		return wanted, err
 	}
@@ -346,7 +347,7 @@ func (m *membership) wanted(state recipe.NodeState) (recipe.NodeWant, error) {
 	return wanted, nil
 }
 
-func (m *membership) changed(state recipe.NodeState) {
+func (m *membership) changed(state keeper.State) {
 	if state.Owned != m.shown {
 		m.shown = state.Owned
 		if m.shown {

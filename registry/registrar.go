@@ -72,7 +72,7 @@ type Registrar struct {
 	running  int
 	session  *session.Session // of the latest Run
 	sessions int              // sessions that Run has seen
-	former   map[int64]bool   // their ids
+	earlier  map[int64]bool   // their ids
 	status   ServiceStatus
 }
 
@@ -81,8 +81,8 @@ type Registrar struct {
 func NewRegistrar(cfg ServiceConfig) *Registrar {
 	r := &Registrar{
 		cfg: cfg, log: logger(cfg.Logger), fault: cfg.Validate(), gone: make(chan struct{}), joined: make(chan struct{}),
-		former: make(map[int64]bool),
-		status: ServiceStatus{Name: cfg.Name, Groups: cfg.Groups, Format: cfg.format(), State: StateUnknown},
+		earlier: make(map[int64]bool),
+		status:  ServiceStatus{Name: cfg.Name, Groups: cfg.Groups, Format: cfg.format(), State: StateUnknown},
 	}
 	for _, group := range cfg.Groups {
 		r.places = append(r.places, &place{r: r, group: group, wake: make(chan struct{}, 1), state: StateUnknown})
@@ -91,6 +91,9 @@ func NewRegistrar(cfg ServiceConfig) *Registrar {
 		if c.Validate() == nil { // otherwise it is the fault
 			r.checkers = append(r.checkers, newChecker(cfg.Name, c, cfg.Run, cfg.Metrics, func() { r.wakeRun(); r.changed() }))
 		}
+	}
+	if r.cfg.Previous = nil; cfg.Previous != nil {
+		r.inherit(cfg.Previous)
 	}
 	return r
 }
@@ -112,12 +115,7 @@ func (r *Registrar) wakeRun() {
 	}
 }
 
-// Inherit copies the state of the registrar of previous settings: the verdicts of
-// unchanged checks, and maintenance. Where both have a znode of the same name in the same
-// group, this one takes the znode over when its checks have passed; the previous one
-// removes its other znodes when it leaves. Call it before this one runs. The previous one
-// may run until after [Registrar.Joined].
-func (r *Registrar) Inherit(old *Registrar) {
+func (r *Registrar) inherit(old *Registrar) {
 	for _, k := range r.checkers {
 		for _, o := range old.checkers {
 			if reflect.DeepEqual(k.cfg, o.cfg) {
@@ -130,7 +128,7 @@ func (r *Registrar) Inherit(old *Registrar) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.risen, r.wasUp, r.sessions, r.maint = old.risen, old.wasUp, old.sessions, old.maint
-	maps.Copy(r.former, old.former)
+	maps.Copy(r.earlier, old.earlier)
 	old.heir = r
 	name, sequential := r.cfg.nodeName(r.cfg.MemberID)
 	was, wasSequential := old.cfg.nodeName(old.cfg.MemberID)
@@ -170,10 +168,10 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	}
 	r.loadState()
 	r.mu.Lock()
-	again := r.sessions > 0 && !r.former[s.ID()] // it is not the first session
+	again := r.sessions > 0 && !r.earlier[s.ID()] // it is not the first session
 	r.sessions++
 	r.running++
-	r.former[s.ID()], r.session = true, s
+	r.earlier[s.ID()], r.session = true, s
 	r.mu.Unlock()
 	defer r.exit()
 	within, cancel := context.WithCancelCause(ctx)

@@ -83,6 +83,11 @@ type ServiceConfig struct {
 	Checks []CheckConfig
 	// StateFile keeps maintenance over restarts; empty: it is forgotten.
 	StateFile string
+	// Previous is the registrar of the settings that these replace. The new one takes over its
+	// maintenance, the verdicts of unchanged checks, and each znode of the same name in the
+	// same group once its checks have passed. Previous may run until after [Registrar.Joined];
+	// it removes its other znodes when it leaves.
+	Previous *Registrar `json:"-"`
 	// Changed is called after each result of a check and each change of the state.
 	// It must not block. It may be nil.
 	Changed func() `json:"-"`

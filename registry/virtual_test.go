@@ -397,7 +397,7 @@ func TestRegistrar_StaleOwnerOfSameHost(t *testing.T) {
 		stale := former.ID()
 		var h health
 		r := NewRegistrar(curatorService(&h))
-		r.former[stale] = true
+		r.earlier[stale] = true
 		m := run(t, memConfig(srv), r)
 		defer m.stop()
 		eventually(t, time.Minute, "replaced before the former session ended", func() bool {
@@ -723,7 +723,7 @@ func TestRegistrar_Inherit(t *testing.T) {
 		stop()
 		c.Port, c.Labels = 9090, map[string]string{"v": "2"}
 		next := NewRegistrar(c)
-		next.Inherit(old)
+		next.inherit(old)
 		start(next)
 		eventually(t, time.Second, "changed in place", func() bool {
 			again, n, ok := one(srv)
@@ -747,7 +747,7 @@ func TestRegistrar_GivesUpWhatIsInherited(t *testing.T) {
 		eventually(t, time.Minute, "registered", func() bool { return old.Status().Registered })
 		c.Port, c.Groups = 9090, []string{groupPath, after}
 		next := NewRegistrar(c)
-		next.Inherit(old)
+		next.inherit(old)
 		start(next)
 		inherited := func() bool {
 			_, n, ok := one(srv)
@@ -803,7 +803,7 @@ func TestRegistrar_MovesWhenTheNextOneWorks(t *testing.T) {
 				cfg.Checks = []CheckConfig{{Kind: CheckExec, Command: []string{"check", "9090"}}}
 				after.bad.Store(true)
 				next := NewRegistrar(cfg)
-				next.Inherit(old)
+				next.inherit(old)
 				start(next)
 				shows := func(port string) func() bool {
 					return func() bool {
@@ -849,7 +849,7 @@ func TestRegistrar_OrdersWhileItMoves(t *testing.T) {
 			healths[i].bad.Store(i > 0)
 			r := NewRegistrar(c)
 			if i > 0 {
-				r.Inherit(regs[i-1])
+				r.inherit(regs[i-1])
 			}
 			start(r)
 			regs = append(regs, r)
@@ -883,7 +883,7 @@ func TestRegistrar_OrdersWhileItMoves(t *testing.T) {
 		c := webService(&healths[1])
 		c.Checks = []CheckConfig{{Kind: CheckExec, Command: []string{"check", "again"}}}
 		last := NewRegistrar(c)
-		last.Inherit(regs[2])
+		last.inherit(regs[2])
 		start(last)
 		drain(last)
 		eventually(t, time.Second, "the last one has left", func() bool { return len(nodes(srv)) == 0 })

@@ -181,7 +181,7 @@ func (w *world) move() {
 	b.cfg.Format = []string{FormatNerve, FormatCurator}[w.rnd.IntN(2)]
 	w.note("m%d moves to %s", b.port, b.cfg.Format)
 	next := NewRegistrar(b.cfg)
-	next.Inherit(b.reg)
+	next.inherit(b.reg)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { _ = next.RunChecks(ctx) })
