@@ -18,7 +18,7 @@ import (
 // most.
 func lockServer(t *testing.T) (*memzk.Server, string) {
 	t.Helper()
-	return tickingServer(t, 100*time.Millisecond)
+	return tickingServer(t, 500*time.Millisecond)
 }
 
 // tickingServer is a ZooKeeper whose sessions last twenty ticks at most.

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -97,7 +99,11 @@ func (s *Server) exec(tb testing.TB) error {
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.preAllocSize=1024", "-Djava.net.preferIPv4Stack=true",
 	}
 	args = append(args, s.opts.JVMFlags...)
-	args = append(args, "-cp", s.opts.classPath(tb),
+	classPath := s.opts.classPath(tb)
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, archiveFlag) }) {
+		args = append(args, s.archived(tb, classPath))
+	}
+	args = append(args, "-cp", classPath,
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(s.dir, "zoo.cfg"))
 	cmd := exec.Command(java, args...) //nolint:gosec,noctx // Its life is the server's, which close ends.
 	cmd.Dir = s.dir
