@@ -322,7 +322,7 @@ func (a *Agent) retainConditions(cfg *Config) {
 		condition.MembersHeld: func(s string) bool {
 			return hasSource(cfg, "group "+s) || strings.Contains(s, "/") && hasSource(cfg, "groups "+s)
 		},
-		condition.RolloutFailed: tree, condition.RolloutsNotFollowed: tree,
+		condition.RolloutFailed: tree, condition.RolloutHalted: tree, condition.RolloutsNotFollowed: tree,
 		condition.SourceUnusable: func(s string) bool { return hasSource(cfg, s) },
 		condition.SourceGone:     func(s string) bool { return hasSource(cfg, s) },
 		condition.NameRefused:    func(s string) bool { return hasSource(cfg, s) || bundle(strings.TrimPrefix(s, "template ")) },

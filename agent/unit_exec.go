@@ -345,7 +345,7 @@ func (a *Agent) announceServices(list []registry.ServiceStatus) {
 		if c := failedCheck(s); c != nil && s.Maintenance == nil {
 			critical = append(critical, s.Name)
 			text := "check " + cmp.Or(c.Name, c.Kind) + " has failed: " + strings.Join(strings.Fields(c.Output), " ")
-			a.conds.OpenWith(condition.ServiceCritical, s.Name, strings.TrimSuffix(text, ": "), c.Exit)
+			a.conds.OpenAs(condition.ServiceCritical, condition.Condition{Subject: s.Name, Text: strings.TrimSuffix(text, ": "), Exit: c.Exit})
 			continue
 		}
 		if !s.Registered && !readOnly && s.Maintenance == nil && s.State != registry.StateDraining && s.State != registry.StateLeft {

@@ -97,8 +97,17 @@ func (m *configTree) subscribe() {
 	m.participant = fleet.New(fleet.Config{
 		Root: m.cfg.Path, Agent: m.agent.first.ID, Host: m, Tree: m.read, Logger: m.agent.log.With("config", m.cfg.Name),
 		Life: m.agent.process.life, Maintenance: m.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
-		NeverCoordinate: m.agent.first.NeverCoordinate, BakeCheck: m.bakeCheck, InUse: m.inUse,
+		NeverCoordinate: m.agent.first.NeverCoordinate, BakeCheck: m.bakeCheck, InUse: m.inUse, Halted: m.halted,
 	})
+}
+
+// halted opens the condition of a rollout that this agent coordinates, or closes it.
+func (m *configTree) halted(why string, since time.Time) {
+	if why == "" {
+		m.agent.conds.Close(condition.RolloutHalted, m.cfg.Name)
+		return
+	}
+	m.agent.conds.OpenAs(condition.RolloutHalted, condition.Condition{Subject: m.cfg.Name, Text: why, Since: since})
 }
 
 // bakeCheck is the bake check of the settings in use; nil: none.

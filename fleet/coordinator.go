@@ -72,6 +72,7 @@ type coordinator struct {
 	zkZxid     int64         // when that was read
 	looked     time.Time     // when the last look began
 	keep       int           // see keepRecords
+	onHalt     func(why string, since time.Time)
 }
 
 func newCoordinator(root, name, agent string, s *session.Session, t election.Term, log *slog.Logger) *coordinator {
@@ -111,6 +112,7 @@ func (c *coordinator) run(ctx context.Context) error {
 		if err := c.look(ctx, first); err != nil {
 			return err
 		}
+		c.onHalt(c.stuck(), c.since(c.gateAt.UnixMilli()))
 		if c.gate.State == GateClosed {
 			c.log.Info("rollout closed", "result", c.gate.Result)
 			return c.collect(ctx)

@@ -115,11 +115,14 @@ func (sc *scene) close(result, reason string) act {
 	return act{what: "close: " + result, gate: &g, closes: true}
 }
 
+// byHealthGate has paused a rollout whose group lost members.
+const byHealthGate = "health gate"
+
 // oversee grants turns and watches the hosts that have one, until all are done.
 func (sc *scene) oversee() []act {
 	if g := sc.gate; sc.proposal.Strategy.Gate != "" && !g.Paused && !g.IgnoreGate && sc.members < g.Members-1 {
-		g.Paused, g.By = true, "health gate"
-		g.Reason = fmt.Sprintf("health gate: %s has %d members, it had %d", sc.proposal.Strategy.Gate, sc.members, g.Members)
+		g.Paused, g.By = true, byHealthGate
+		g.Reason = fmt.Sprintf(byHealthGate+": %s has %d members, it had %d", sc.proposal.Strategy.Gate, sc.members, g.Members)
 		return []act{{what: "pause", gate: &g}}
 	}
 	duties := []func() []act{sc.watch, sc.halt, sc.retry}
@@ -206,6 +209,17 @@ func (sc *scene) stopped(what, state, host, reason string) act {
 	g := sc.gate
 	g.State, g.Paused, g.Host, g.Reason, g.By = state, false, host, clip(reason), sc.agent
 	return act{what: what, gate: &g}
+}
+
+// stuck says why the rollout waits for an operator who has not stopped it for a while
+// on purpose; empty: it does not.
+func (sc *scene) stuck() string {
+	s := State{Proposal: sc.proposal, Gate: sc.gate}
+	phase := s.Phase()
+	if phase != PhaseHalted && phase != PhaseRefused && (phase != PhasePaused || sc.gate.By != byHealthGate) {
+		return ""
+	}
+	return clip(fmt.Sprintf("version %d is %s: %s", sc.proposal.Version, phase, s.Reason()))
 }
 
 // retry lets the failed hosts of previous rounds try again.

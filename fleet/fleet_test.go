@@ -38,6 +38,7 @@ type world struct {
 	peak   int
 	window time.Duration // of the votes, in place of VoteWindow; 0: that
 	baking *BakeCheck    // of every host
+	halts  map[string]halt
 }
 
 // bakeCheck is the check that a coordinator of this world runs.
@@ -196,7 +197,7 @@ func (h *simpleHost) run(ctx context.Context, s *session.Session) {
 	if _, _, err := s.Create(ctx, path, nil, session.Ephemeral); err != nil && !errors.Is(err, session.ErrNodeExists) {
 		return
 	}
-	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance, BakeCheck: h.w.bakeCheck, InUse: h.version()})
+	p := New(Config{Root: root, Agent: h.id, Host: h, Tree: h.tree, Maintenance: h.maintenance, BakeCheck: h.w.bakeCheck, InUse: h.version(), Halted: h.halted})
 	p.window = h.w.voteWindow
 	var wg sync.WaitGroup
 	wg.Go(func() { h.follow(ctx, s, p) })

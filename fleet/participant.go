@@ -80,7 +80,10 @@ type Config struct {
 	// BakeCheck returns the check that this host runs as coordinator while a version
 	// bakes; nil, also as its result: none.
 	BakeCheck func() *BakeCheck
-	Logger    *slog.Logger // nil: discard
+	// Halted receives, while this host coordinates a rollout, why the rollout waits for an
+	// operator, and since when; empty: it does not. nil: nobody wants to know.
+	Halted func(why string, since time.Time)
+	Logger *slog.Logger // nil: discard
 }
 
 // Participant votes on proposals, changes the host when the coordinator grants its
@@ -116,6 +119,9 @@ func New(cfg Config) *Participant {
 	if cfg.BakeCheck == nil {
 		cfg.BakeCheck = func() *BakeCheck { return nil }
 	}
+	if cfg.Halted == nil {
+		cfg.Halted = func(string, time.Time) {}
+	}
 	if cfg.Owned == nil {
 		cfg.Owned = func() (bool, <-chan struct{}) { return true, nil }
 	}
@@ -143,7 +149,8 @@ func replace[T any](c chan T, v T) {
 func (p *Participant) Run(ctx context.Context, s *session.Session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	calls := make(chan Call, 1) // the latest, for the election
+	p.cfg.Halted("", time.Time{}) // the previous session coordinates no more
+	calls := make(chan Call, 1)   // the latest, for the election
 	var wg sync.WaitGroup
 	wg.Go(func() { p.standForCalls(ctx, s, calls) })
 	h := &host{p: p, s: s, calls: calls, ready: p.ready}
@@ -219,6 +226,7 @@ func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) 
 func (p *Participant) campaign(ctx context.Context, s *session.Session, call Call) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer p.resumed(s)
 	leading := make(chan struct{}, 1) // holds a value while this host leads
 	candidate := election.New(election.Config{
 		Name: call.Rollout, Path: coordinatorPath(p.cfg.Root, call.Rollout), ID: p.cfg.Agent, Logger: p.log,
@@ -269,10 +277,19 @@ func (p *Participant) awaitClosed(ctx context.Context, s *session.Session, name 
 	}
 }
 
+// resumed says that this host knows of no halt any more. During an outage nobody knows
+// better, and the halt stays.
+func (p *Participant) resumed(s *session.Session) {
+	if s.State() == session.Connected {
+		p.cfg.Halted("", time.Time{})
+	}
+}
+
 func (p *Participant) coordinate(ctx context.Context, s *session.Session, name string, t election.Term) error {
+	defer p.resumed(s)
 	for wait := firstRest; ; wait = min(2*wait, lastRest) {
 		c := newCoordinator(p.cfg.Root, name, p.cfg.Agent, s, t, p.log)
-		c.keep, c.observer.check = p.keep, p.cfg.BakeCheck()
+		c.keep, c.onHalt, c.observer.check = p.keep, p.cfg.Halted, p.cfg.BakeCheck()
 		err := c.run(ctx)
 		c.stop()
 		if err == nil || ctx.Err() != nil || s.Context().Err() != nil || errors.Is(err, session.ErrNoAuth) || errors.Is(err, errDeposed) {

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
+	"github.com/zkagent/zkagent/session"
 )
 
 // oneSource is a host with one template of one config.
@@ -98,7 +100,7 @@ func TestTruth_Sources(t *testing.T) {
 			c.begin(x)
 			const subject = "config one"
 			x.see(trial{code: c.code, subject: subject})
-			x.alerted(c.code, subject)
+			x.alerted("ZkagentSource", c.code, subject)
 			name := condition.Condition{Code: c.code, Subject: subject}.Name()
 			if _, text := x.run("doctor"); !strings.Contains(text, name) {
 				t.Errorf("doctor does not show %q:\n%s", name, text)
@@ -110,9 +112,40 @@ func TestTruth_Sources(t *testing.T) {
 	}
 }
 
+// TestTruth_RolloutHalted: a rollout that has halted is a condition in every view and an alert,
+// until an operator has dealt with it.
+func TestTruth_RolloutHalted(t *testing.T) {
+	t.Parallel()
+	x := &trials{truth: newTruthServer(t)}
+	x.change("word")
+	x.settings(fmt.Sprintf(oneSource, x.dir, x.addr, x.http, config.LayoutVersioned))
+	x.start()
+	x.agreeOn(fleet.OK, "nothing", true)
+	mute := fleet.SubscriptionPath("/config/one", "host-two")
+	x.must(x.s.CreateParents(t.Context(), mute))
+	_, _, err := x.s.Create(t.Context(), mute, nil, session.Ephemeral)
+	x.must(err)
+	cfg := fleet.PublishConfig{Path: "/config/one", Keys: map[string][]byte{"word": []byte("new")}}
+	p, err := fleet.PublishByRollout(t.Context(), x.s, cfg, fleet.RolloutConfig{Strategy: fleet.Strategy{
+		Order: []string{"host-one"}, Bake: fleet.Duration(time.Hour), VoteTimeout: fleet.Duration(time.Second), Absent: fleet.AbsentSkip,
+	}})
+	x.must(err)
+	x.await("the canary", func() bool { data, _ := os.ReadFile(x.file("one.conf")); return string(data) == "new\n" })
+	x.must(fleet.Abort(t.Context(), x.s, "/config/one", p.Rollout, fleet.Order{By: "ann", Reason: "7 % errors"}))
+	const code, subject = "rollout-halted", "one"
+	x.see(trial{code: code, subject: subject})
+	x.alerted("ZkagentRolloutHalted", code, subject)
+	if _, text := x.run("status", "-o", "wide"); !strings.Contains(text, "version 2 is halted: 7 % errors") {
+		t.Errorf("the status names no reason:\n%s", text)
+	}
+	x.must(x.server.Delete(mute))
+	x.ok("rollout", "undo", "one")
+	x.agreeOn(fleet.OK, "nothing any more", true)
+}
+
 // alerted fails the test unless the alert rules, with the agent's metrics as they are now,
 // fire for the condition within two minutes, and once.
-func (x *trials) alerted(code, subject string) {
+func (x *trials) alerted(alert, code, subject string) {
 	x.t.Helper()
 	rules, err := filepath.Abs("../../packaging/alerts.yml")
 	x.must(err)
@@ -127,7 +160,7 @@ func (x *trials) alerted(code, subject string) {
 		return map[string]any{"eval_time": at, "expr": expr, "exp_samples": samples}
 	}
 	fires := map[string]any{"labels": fmt.Sprintf("{subject=%q}", subject), "value": 1}
-	rest := []any{ask("0m", "ZkagentSource"), ask("2m", "ZkagentSource", fires), ask("20m", "ZkagentCondition")}
+	rest := []any{ask("0m", alert), ask("2m", alert, fires), ask("20m", "ZkagentCondition")}
 	test, err := json.Marshal(map[string]any{ // YAML is a superset of JSON
 		"rule_files": []string{rules}, "evaluation_interval": "1m",
 		"tests": []any{map[string]any{"interval": "1m", "input_series": series, "promql_expr_test": rest}},

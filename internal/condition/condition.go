@@ -49,21 +49,25 @@ type Set struct {
 }
 
 // Open opens a condition or changes its text.
-func (s *Set) Open(k *Kind, subject, text string) { s.OpenWith(k, subject, text, 0) }
+func (s *Set) Open(k *Kind, subject, text string) {
+	s.OpenAs(k, Condition{Subject: subject, Text: text})
+}
 
-// OpenWith is Open with the exit status of the command that failed.
-func (s *Set) OpenWith(kind *Kind, subject, text string, exit int) {
-	k := key{kind.Code, subject}
+// OpenAs opens a condition with all that is known of it, except its code. Without Since it
+// begins now.
+func (s *Set) OpenAs(kind *Kind, c Condition) {
+	k := key{kind.Code, c.Subject}
 	s.mu.Lock()
-	c, was := s.open[k]
-	if was && c.Text == text && c.Exit == exit {
+	old, was := s.open[k]
+	if was && old.Text == c.Text && old.Exit == c.Exit {
 		s.mu.Unlock()
 		return
 	}
-	if !was {
-		c = Condition{Code: kind.Code, Subject: subject, Since: time.Now()}
+	if c.Code = kind.Code; was {
+		c.Since = old.Since
+	} else if c.Since.IsZero() {
+		c.Since = time.Now()
 	}
-	c.Text, c.Exit = text, exit
 	if s.open == nil {
 		s.open = map[key]Condition{}
 	}
@@ -105,14 +109,14 @@ func (s *Set) Set(k *Kind, subject string, err error) {
 		s.Close(k, subject)
 		return
 	}
-	exit := 0
+	c := Condition{Subject: subject, Text: err.Error()}
 	if e, ok := errors.AsType[interface {
 		error
 		ExitStatus() int
 	}](err); ok {
-		exit = e.ExitStatus()
+		c.Exit = e.ExitStatus()
 	}
-	s.OpenWith(k, subject, err.Error(), exit)
+	s.OpenAs(k, c)
 }
 
 // Retain closes every condition of the kind whose subject keep refuses, for
@@ -294,6 +298,10 @@ var (
 		"This host refused a version of a rollout.",
 		"The version before.",
 		"The text shows the output of the check or reload. Publish a corrected version, or `zkagent rollout undo NAME`.")
+	RolloutHalted = define(Kind{Code: "rollout-halted", Subject: "config", Output: true},
+		"A rollout of the config waits for an operator: it has halted, a host has refused the version that should replace a halted one, or its health gate has paused it. The host that coordinates the rollout reports it. The text names the version and the reason.",
+		"The new version on the hosts that have started, and the previous one on the others.",
+		"`zkagent rollout status NAME` shows each host, and the commands that retry the rollout, undo it or replace it.")
 	RolloutsNotFollowed = define(Kind{Code: "rollouts-not-followed", Subject: "config", Failing: true},
 		"The agent cannot take part in the rollouts of the config.",
 		"The version that is in use.",
