@@ -65,7 +65,7 @@ func awaitAll(ctx context.Context, calls ...*call) error {
 
 // awaitsReply reports whether the call is a request, not a frame that sets up the connection.
 func (c *call) awaitsReply() bool {
-	return (c.sent || c.partly) && !c.probe && c.op != jute.OpAuth && c.op != jute.OpSetWatches
+	return (c.sent || c.partly) && !c.probe && c.op != jute.OpSetWatches
 }
 
 // newFrame encodes a request with room for its xid, which is zero.

@@ -125,7 +125,7 @@ func (h *hosts) dial(_, server string, _ time.Duration) (net.Conn, error) {
 	var err error
 	if m := h.s.cfg.SASL; m != nil {
 		if err = m.Prepare(hostName(server)); err != nil {
-			err = h.s.unproven(server, err)
+			err = h.s.unproven(server, "SASL "+m.Name(), err)
 		}
 	}
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -484,6 +485,42 @@ func TestDial_AuthRefused(t *testing.T) {
 		}
 		if !errors.Is(err, ErrAuthFailed) {
 			t.Errorf("got %v, want ErrAuthFailed", err)
+		}
+	})
+}
+
+// A server that refuses the identity is no connection, not even until it says so: no
+// session begins, and one that exists waits for a server that accepts it.
+func TestSession_RefusedIsNotConnected(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		cfg := memConfig(srv)
+		cfg.Auth, cfg.Timeout = []Auth{{"digest", []byte("me:s3cret")}, {"digest", []byte("also:me")}}, 20*time.Second
+		m, stop := manage(t, cfg)
+		defer stop()
+		srv.RefuseWith(jute.OpAuth, jute.ErrCodeAuthFailed)
+		srv.Delay(jute.OpAuth, 500*time.Millisecond)
+		refused := func(want State) {
+			t.Helper()
+			for range 1000 {
+				if got := m.State(); got == Connected || got == ReadOnly {
+					t.Fatalf("the session is %s", got)
+				}
+				time.Sleep(10 * time.Millisecond) // virtual
+			}
+			if st := m.Status(); !st.Refused || st.State != want || !strings.Contains(st.LastError, "scheme digest") {
+				t.Fatalf("got %+v", st)
+			}
+		}
+		refused(Connecting)
+		srv.ClearFaults()
+		s := mustSession(t, m)
+		id := s.ID()
+		srv.RefuseWith(jute.OpAuth, jute.ErrCodeAuthFailed)
+		s.dropForTest()
+		refused(Suspended)
+		srv.ClearFaults()
+		if _, _, err := s.Exists(t.Context(), "/"); err != nil || s.ID() != id || s.Requests()["auth"] < 6 {
+			t.Errorf("got %v from %x, before it was %x; %v", err, s.ID(), id, s.Requests())
 		}
 	})
 }

@@ -123,9 +123,25 @@ func hostName(server string) string {
 
 // saslRound sends one token and returns the server's token, or nil if it sent none.
 func (w *wire) saslRound(xid int32, token []byte) ([]byte, error) {
-	frame := newFrame(jute.OpSASL, present(token))
+	d, err := w.round(jute.OpSASL, xid, newFrame(jute.OpSASL, present(token)))
+	if err != nil {
+		return nil, err
+	}
+	challenge := d.Buffer()
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	if len(challenge) > maxSASLToken {
+		return nil, fmt.Errorf("a challenge of %d bytes", len(challenge))
+	}
+	return slices.Clone(challenge), nil
+}
+
+// round sends a frame that proves who we are, and returns what follows the header of the
+// reply. A server that answers with an error refuses us.
+func (w *wire) round(op, xid int32, frame []byte) (*jute.Decoder, error) {
 	putXid(frame, xid)
-	w.s.counts[opIndex(jute.OpSASL)].Add(1)
+	w.s.counts[opIndex(op)].Add(1)
 	if _, err := w.conn.Write(frame); err != nil {
 		return nil, err
 	}
@@ -147,14 +163,7 @@ func (w *wire) saslRound(xid int32, token []byte) ([]byte, error) {
 		}
 		return nil, err
 	}
-	challenge := d.Buffer()
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
-	if len(challenge) > maxSASLToken {
-		return nil, fmt.Errorf("a challenge of %d bytes", len(challenge))
-	}
-	return slices.Clone(challenge), nil
+	return d, nil
 }
 
 // DigestMD5 returns the SASL mechanism DIGEST-MD5 (RFC 2831) with a user of the

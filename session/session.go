@@ -102,9 +102,6 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.id, s.password = r.SessionID, slices.Clone(r.Password)
 	s.timeout.Store(int64(timeout))
 	w.heard(w.asked, 0)
-	for _, c := range s.authCalls() {
-		w.setUp(c)
-	}
 	if !s.watches.renew(w.zxid, min(w.able.watches(), s.cfg.MaxFrame/2), w.setUp) || !w.open(timeout) {
 		return false
 	}
@@ -133,25 +130,6 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 	s.log.Info("session connected", "session", hexID(s.id), "server", w.server, "timeout", timeout,
 		"connection", s.conns, "resumed", s.resumed && first, "read_only", w.readOnly.Load())
 	return true
-}
-
-// authCalls returns the requests that prove our identities. Servers handle them before
-// any later request.
-func (s *Session) authCalls() []*call {
-	calls := make([]*call, 0, len(s.cfg.Auth))
-	for _, a := range s.cfg.Auth {
-		calls = append(calls, &call{
-			op: jute.OpAuth, xid: jute.XidAuth, done: make(chan struct{}),
-			frame: newFrame(jute.OpAuth, int32(0), a.Scheme, a.Data),
-			after: func(code int32) {
-				if err := codeError(code); err != nil {
-					s.log.Error("authentication failed", "scheme", a.Scheme, "err", err)
-					s.end(Closed, fmt.Errorf("%w: scheme %s: %w", ErrClosed, a.Scheme, ErrAuthFailed))
-				}
-			},
-		})
-	}
-	return calls
 }
 
 // lost notes that w ended in phase was, without answering calls.

@@ -66,7 +66,6 @@ type wire struct {
 	request  bool // the library has sent its ConnectRequest
 	answered bool // the library has been given a ConnectResponse
 	pending  map[int32]*call
-	auths    []*call // the same for xid -4, which all of them have; in order
 	xid      int32
 	out      []byte // frames to write
 	queue    []*call
@@ -305,7 +304,12 @@ func (w *wire) welcome(frame []byte) ([]byte, error) {
 	}
 	if m := w.s.cfg.SASL; m != nil {
 		if err := w.prove(m); err != nil {
-			return nil, w.s.unproven(w.server, err)
+			return nil, w.s.unproven(w.server, "SASL "+m.Name(), err)
+		}
+	}
+	for _, a := range w.s.cfg.Auth {
+		if _, err := w.round(jute.OpAuth, jute.XidAuth, newFrame(jute.OpAuth, int32(0), a.Scheme, a.Data)); err != nil {
+			return nil, w.s.unproven(w.server, "scheme "+a.Scheme, err)
 		}
 	}
 	if w.readOnly.Store(readOnly); !w.s.attach(w, r) {
@@ -336,11 +340,11 @@ func refusedReadOnly(frame []byte) bool {
 	return len(frame) == jute.ReplyHeaderSize && h.Err == jute.ErrCodeNotReadOnly
 }
 
-// unproven handles a SASL exchange that failed. A new session ends when the server
+// unproven handles an identity that the server has not accepted. A new session ends when the server
 // refuses the identity: another try needs another credential. An existing session tries
 // again, because it may own znodes.
-func (s *Session) unproven(server string, err error) error {
-	err = fmt.Errorf("SASL %s: %w", s.cfg.SASL.Name(), err)
+func (s *Session) unproven(server, how string, err error) error {
+	err = fmt.Errorf("%s: %w", how, err)
 	s.log.Error("authentication failed", "server", server, "err", err)
 	if errors.Is(err, ErrAuthFailed) && s.ID() == 0 {
 		s.end(Closed, fmt.Errorf("%w: %s: %w", ErrClosed, server, err))

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
@@ -169,11 +171,7 @@ func (w *wire) put(c *call) {
 		}
 	}
 	putXid(c.frame, c.xid)
-	if c.xid == jute.XidAuth {
-		w.auths = append(w.auths, c)
-	} else {
-		w.pending[c.xid] = c
-	}
+	w.pending[c.xid] = c
 	c.queued = time.Now()
 	w.out = append(w.out, c.frame...)
 	c.end = len(w.out)
@@ -225,11 +223,8 @@ func (w *wire) bury(to phase) ([]*call, phase, bool) {
 		return nil, was, false
 	}
 	w.phase = to
-	calls := w.auths
-	for _, c := range w.pending {
-		calls = append(calls, c)
-	}
-	w.pending, w.auths = nil, nil
+	calls := slices.Collect(maps.Values(w.pending))
+	w.pending = nil
 	if to == phaseDetached && w.request && !w.answered {
 		w.answerLocally(peaceful())
 	}
@@ -244,14 +239,6 @@ func (w *wire) bury(to phase) ([]*call, phase, bool) {
 func (w *wire) take(xid int32) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if xid == jute.XidAuth {
-		if len(w.auths) == 0 || !w.auths[0].sent {
-			return nil
-		}
-		c := w.auths[0]
-		w.auths = w.auths[1:]
-		return c
-	}
 	c := w.pending[xid]
 	if c == nil || !c.sent {
 		return nil
