@@ -165,6 +165,7 @@ var worst = []string{StateBlocked, StateWaiting, StateDraining, StateUnknown, St
 func (r *Registrar) summarize() {
 	s, state := &r.status, len(worst)
 	var errs []error
+	was := s.Registered
 	s.Registered, s.Nodes = true, nil
 	for _, p := range r.places {
 		if p.ceded {
@@ -185,7 +186,8 @@ func (r *Registrar) summarize() {
 		s.Registered = false
 		return
 	}
-	if worst[state] != s.State || s.Since.IsZero() {
+	again := s.State == StateRegistered && s.Registered && !was // in another session
+	if worst[state] != s.State || s.Since.IsZero() || again {
 		s.State, s.Since = worst[state], time.Now()
 	}
 	s.Error = ""

@@ -241,15 +241,20 @@ func TestRegistrar_RecreatesWhenSessionExpires(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		for range 5 {
 			var h health
-			m := run(t, memConfig(srv), NewRegistrar(webService(&h)))
+			r := NewRegistrar(webService(&h))
+			m := run(t, memConfig(srv), r)
 			eventually(t, time.Minute, "registered", func() bool { return len(nodes(srv)) == 1 })
 			for range 5 {
+				time.Sleep(time.Hour) // virtual
 				name, n, _ := one(srv)
 				srv.ExpireSession(n.Stat.EphemeralOwner)
 				eventually(t, time.Minute, "registered anew", func() bool {
 					again, _, ok := one(srv)
-					return ok && again != name
+					return ok && again != name && r.Status().Registered
 				})
+				if s := r.Status(); s.State != StateRegistered || time.Since(s.Since) > time.Minute {
+					t.Errorf("%s since %s ago", s.State, time.Since(s.Since))
+				}
 			}
 			m.stop()
 			eventually(t, time.Minute, "gone with the session", func() bool { return len(nodes(srv)) == 0 })

@@ -79,6 +79,9 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 		if err != nil {
 			return err
 		}
+		if z := &s.ZooKeeper; z.Outage() {
+			g.Warnf("%s", show.Joined(", ", "not up to date: ZooKeeper is "+z.State, z.AsOf()))
+		}
 		return printMembers(&g.Console, v, o)
 	}
 	if o.watch {

@@ -337,6 +337,26 @@ func TestTruth(t *testing.T) {
 	}
 }
 
+// TestTruth_Outage: without ZooKeeper, the status and the list of members call old what was
+// read from it, a registration too, and say since when.
+func TestTruth_Outage(t *testing.T) {
+	t.Parallel()
+	x := newTruth(t)
+	x.server.Stop()
+	testhelp.Eventually(t, "the outage", func() bool { return x.asked().Health == fleet.Degraded })
+	_, text := x.run("status")
+	for _, row := range []string{"service +one +old", "config +one +old", "group +peers +old"} {
+		if !regexp.MustCompile(row + ` .* as of 20..-..-..T`).MatchString(text) {
+			t.Errorf("no %q in\n%s", row, text)
+		}
+	}
+	var out, talk bytes.Buffer
+	args := []string{"--config", filepath.Join(x.dir, "zkagent.hcl"), "members", "peers", "--here"}
+	if code := run(args, strings.NewReader(""), &out, &talk); code != 0 || !strings.Contains(talk.String(), "not up to date: ZooKeeper is suspended, as of 20") {
+		t.Errorf("%d: %s%s", code, &talk, &out)
+	}
+}
+
 // agreeOn waits until every view says the word.
 func (x *truth) agreeOn(want fleet.Health, why any, online bool) {
 	x.t.Helper()

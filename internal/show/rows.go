@@ -41,19 +41,18 @@ func (s *Status) Rows() []Row {
 }
 
 // readKinds are the kinds of rows that show what was read from ZooKeeper.
-var readKinds = []string{"config", "group", "groups", "election", "uses"}
+var readKinds = []string{"config", "group", "groups", "election", "uses", "znode"}
 
 // markOld calls old what was read from ZooKeeper, and says since when. What is wrong stays.
 func (s *Status) markOld(rows []Row) {
 	for i := range rows {
 		row := &rows[i]
 		s.markOld(row.Parts)
-		if !slices.Contains(readKinds, row.Kind) || SeverityOf(row.State) > OK {
+		read := slices.Contains(readKinds, row.Kind) || row.Kind == "service" && row.State == registry.StateRegistered
+		if !read || SeverityOf(row.State) > OK {
 			continue
 		}
-		if row.State = "old"; !s.ZooKeeper.LastAnswer.IsZero() {
-			row.Detail = Joined("; ", "as of "+s.ZooKeeper.LastAnswer.UTC().Format(time.RFC3339), row.Detail)
-		}
+		row.State, row.Detail = "old", Joined("; ", s.ZooKeeper.AsOf(), row.Detail)
 	}
 }
 
@@ -437,6 +436,14 @@ type Outage struct {
 
 // Outage reports whether what was read from ZooKeeper may be old.
 func (z *ZooKeeperStatus) Outage() bool { return z.State != "connected" }
+
+// AsOf says when ZooKeeper last answered; "": it never has.
+func (z *ZooKeeperStatus) AsOf() string {
+	if z.LastAnswer.IsZero() {
+		return ""
+	}
+	return "as of " + z.LastAnswer.UTC().Format(time.RFC3339)
+}
 
 // LastOutage is the latest of the outages; nil: there was none.
 func (z ZooKeeperStatus) LastOutage() *Outage {

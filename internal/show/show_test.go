@@ -62,6 +62,7 @@ func TestRows_Outage(t *testing.T) {
 		ZooKeeper: ZooKeeperStatus{State: "suspended", LastAnswer: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)},
 		Sources:   []SourceStatus{{Kind: "config", Name: "a", Path: "/a", Reported: true}, {Kind: "group", Name: "b"}, {Kind: "config", Name: "c", Reported: true}},
 		Configs:   []ConfigStatus{{Status: config.Status{Name: "c"}, Error: "a wrong digest"}},
+		Services:  []registry.ServiceStatus{{Name: "s", State: registry.StateRegistered, Address: "a:1", Checks: []registry.CheckStatus{{Name: "t", State: registry.Passing}}}, {Name: "d", State: registry.StateCritical}},
 		Elections: []ElectionStatus{{Leader: view.Leader{Name: "e", ID: "h2", Term: 7}}},
 	}
 	states := func() string {
@@ -71,11 +72,11 @@ func TestRows_Outage(t *testing.T) {
 		}
 		return b.String()
 	}
-	if got, want := states(), "a old true\nb waiting false\nc failed false\ne old true\n"; got != want {
+	if got, want := states(), "s old true\nd critical false\na old true\nb waiting false\nc failed false\ne old true\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	s.ZooKeeper.State = "connected"
-	if got, want := states(), "a ok false\nb waiting false\nc failed false\ne follower false\n"; got != want {
+	if got, want := states(), "s registered false\nd critical false\na ok false\nb waiting false\nc failed false\ne follower false\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
