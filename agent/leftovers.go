@@ -37,7 +37,7 @@ type leftovers struct {
 	a    *Agent
 	wake chan struct{} // size 1: add was called
 
-	turn     chan struct{} // size 1: the sender compares, the others wait
+	slot     chan struct{} // size 1: the sender compares, the others wait
 	compared atomic.Bool   // only the first session of a process can be a resumed one
 
 	mu       sync.Mutex // mu guards previous.
@@ -45,7 +45,7 @@ type leftovers struct {
 }
 
 func newLeftovers(a *Agent) *leftovers {
-	return &leftovers{a: a, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	return &leftovers{a: a, wake: make(chan struct{}, 1), slot: make(chan struct{}, 1)}
 }
 
 // Session waits for a session in which units may work.
@@ -64,11 +64,11 @@ func (w *leftovers) Session(ctx context.Context) (*session.Session, error) {
 // compare sweeps s unless that has been done, or its session has ended.
 func (w *leftovers) compare(ctx context.Context, s *session.Session) error {
 	select {
-	case w.turn <- struct{}{}:
+	case w.slot <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-w.turn }()
+	defer func() { <-w.slot }()
 	if w.compared.Load() || s.Context().Err() != nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,9 +59,10 @@ type Registrar struct {
 	fault    error    // the configuration is not valid
 
 	load sync.Once
+	kept *files.Store[Maintenance] // in StateFile
 
-	mu    sync.Mutex // guards what follows
-	maint Maintenance
+	mu    sync.Mutex  // guards what follows
+	maint Maintenance // in effect
 	// risen is when the checks rose and the weight began to warm up; zero: the
 	// checks have not risen, or the member was up before and is warm.
 	risen    time.Time
@@ -245,7 +247,11 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := m.save(r.cfg.StateFile); err != nil {
+	err := r.kept.Change(func(kept *Maintenance) files.Write {
+		*kept = m
+		return files.WriteSave
+	})
+	if err != nil {
 		return fmt.Errorf("service %s: keep maintenance: %w", r.cfg.Name, err)
 	}
 	r.maint = m
@@ -259,20 +265,22 @@ func (r *Registrar) SetMaintenance(m Maintenance) error {
 }
 
 func (r *Registrar) loadState() {
-	if r.cfg.StateFile == "" {
-		return
-	}
 	r.load.Do(func() {
-		var m Maintenance // without a file: off
-		if err := files.LoadJSON(r.cfg.StateFile, &m); err != nil {
+		dir, name := filepath.Split(r.cfg.StateFile)
+		if dir == "" && name != "" {
+			dir = "."
+		}
+		var err error
+		if r.kept, err = files.OpenStore[Maintenance](dir, name, nil); err != nil {
 			r.log.Error("cannot read the maintenance state", "service", r.cfg.Name, "err", err)
-			return
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if m.On {
-			r.maint = m
-		}
+		r.kept.Read(func(m Maintenance) {
+			if m.On { // otherwise that of the previous settings continues
+				r.maint = m
+			}
+		})
 	})
 }
 

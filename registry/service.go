@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path"
 	"regexp"
 	"slices"
 	"time"
 
-	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -173,7 +170,12 @@ func (p *place) want(now, keep time.Time) want {
 	case r.maint.Active(now):
 		return p.wantMaintenance(now)
 	case health == Passing:
-		return r.wantUp(now)
+		w := want{present: true, status: view.StatusUp, weight: r.cfg.Weight, state: StateRegistered}
+		if r.cfg.Weight != nil && r.cfg.WarmUp > 0 {
+			weight, next := warmWeight(*r.cfg.Weight, r.risen, now, r.cfg.WarmUp)
+			w.weight, w.next = &weight, next
+		}
+		return w
 	case health == Unknown && !keep.IsZero() && (now.Before(keep) || !slices.ContainsFunc(checks, func(c CheckStatus) bool { return !c.OK })):
 		// At the end of keep the latest results decide.
 		w := want{present: true, weight: r.cfg.Weight, state: StateKept}
@@ -205,15 +207,6 @@ func (r *Registrar) rise(now time.Time, health Verdict, found bool) {
 		}
 	}
 	r.wasUp = true
-}
-
-func (r *Registrar) wantUp(now time.Time) want {
-	w := want{present: true, status: view.StatusUp, weight: r.cfg.Weight, state: StateRegistered}
-	if r.cfg.Weight != nil && r.cfg.WarmUp > 0 {
-		weight, next := warmWeight(*r.cfg.Weight, r.risen, now, r.cfg.WarmUp)
-		w.weight, w.next = &weight, next
-	}
-	return w
 }
 
 // leaveNotice is the least time for which a leaving member is shown as draining, so
@@ -305,19 +298,4 @@ type Maintenance struct {
 // Active reports whether it takes effect at a time.
 func (m Maintenance) Active(now time.Time) bool {
 	return m.On && (m.Until.IsZero() || now.Before(m.Until))
-}
-
-// save replaces the state file, or removes it when maintenance is off. An empty path keeps
-// nothing.
-func (m Maintenance) save(path string) error {
-	if path == "" {
-		return nil
-	}
-	if m.On {
-		return files.SaveJSON(path, m)
-	}
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
