@@ -82,9 +82,16 @@ func (s *lastGoodSaver) announce() {
 	}
 }
 
-// unsaved reports whether the latest good view differs from the one that was saved.
+// unsaved reports whether the latest good view differs from the one that was saved, but
+// for who leads.
 func (s *lastGoodSaver) unsaved() bool {
-	return s.a.first.StateDir != "" && !sameSources(s.kept.Kept(), s.a.loop.snapshot.Load().good)
+	if s.a.first.StateDir == "" {
+		return false
+	}
+	kept, good := s.kept.Kept(), s.a.loop.snapshot.Load().good
+	return !slices.EqualFunc(kept.Sources(), good.Sources(), func(x, y view.Source) bool {
+		return x == y && (y.Kind == view.KindElection || kept.Get(y) == good.Get(y))
+	})
 }
 
 // flush saves the latest good view when it differs from the one that was saved.
@@ -97,14 +104,6 @@ func (s *lastGoodSaver) flush() {
 	if err == nil {
 		s.a.conds.Close(condition.LastGoodDamaged, "")
 	}
-}
-
-// sameSources reports whether two views hold the same states, but for who
-// leads.
-func sameSources(a, b view.View) bool {
-	return slices.EqualFunc(a.Sources(), b.Sources(), func(x, y view.Source) bool {
-		return x == y && (y.Kind == view.KindElection || a.Get(y) == b.Get(y))
-	})
 }
 
 // renderOf returns what keeps the record of an apply, which is to be called when

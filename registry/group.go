@@ -347,26 +347,22 @@ func (r *rule) out() []view.Standing {
 	slices.SortFunc(list, func(a, b *memberRecord) int { return compareKeys(a.member, b.member) })
 	var out []view.Standing
 	for _, rec := range list[:min(len(list), standingsShown)] {
-		out = append(out, r.standing(rec))
+		m := rec.member
+		s := view.Standing{ID: m.ID, Node: m.Node, Address: m.Address(), Since: rec.out}
+		switch {
+		case rec.gone && rec.excused && !rec.believed && !r.since.IsZero():
+			s.State, s.Serves, s.Until = view.StandingHeld, true, r.heldUntil(rec)
+		case !rec.since.IsZero():
+			s.State, s.Since, s.Until, s.Penalty, s.Limit = view.StandingSpared, rec.since, rec.until(), int(rec.penalty), penaltySuppress
+			if s.Serves = rec.out.IsZero(); r.damped.has(m) {
+				s.State, s.Serves = view.StandingFlapping, false
+			}
+		case rec.gone:
+			s.State = view.StandingGone
+		default:
+			s.State = m.Status
+		}
+		out = append(out, s)
 	}
 	return out
-}
-
-func (r *rule) standing(rec *memberRecord) view.Standing {
-	m := rec.member
-	s := view.Standing{ID: m.ID, Node: m.Node, Address: m.Address(), Since: rec.out}
-	switch {
-	case rec.gone && rec.excused && !rec.believed && !r.since.IsZero():
-		s.State, s.Serves, s.Until = view.StandingHeld, true, r.heldUntil(rec)
-	case !rec.since.IsZero():
-		s.State, s.Since, s.Until, s.Penalty, s.Limit = view.StandingSpared, rec.since, rec.until(), int(rec.penalty), penaltySuppress
-		if s.Serves = rec.out.IsZero(); r.damped.has(m) {
-			s.State, s.Serves = view.StandingFlapping, false
-		}
-	case rec.gone:
-		s.State = view.StandingGone
-	default:
-		s.State = m.Status
-	}
-	return s
 }

@@ -400,13 +400,18 @@ func serverOrder(cfg *Config) []string {
 // followServers follows the list of the ensemble's servers until the session ends.
 func (m *Manager) followServers(ctx context.Context, s *Session) {
 	for {
-		servers, w, err := s.members(ctx)
+		var data []byte // of a znode outside of the chroot
+		w, err := s.exchange(ctx, &request{
+			op: jute.OpGetData, path: configPath, kind: watchData, watch: configPath,
+			frame: newFrame(jute.OpGetData, configPath, true), result: []any{&data},
+		})
 		if err != nil {
 			if s.Context().Err() == nil && ctx.Err() == nil {
 				s.log.Warn("cannot read the servers of the ensemble", "path", configPath, "err", err)
 			}
 			return
 		}
+		servers := parseMembers(string(data))
 		if len(servers) > 0 && s.State() != ReadOnly && !slices.Equal(servers, m.cfg.learned.get()) {
 			s.log.Info("servers of the ensemble", "servers", strings.Join(servers, ","))
 			m.cfg.learned.servers.Store(&servers)
@@ -423,16 +428,6 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 			return
 		}
 	}
-}
-
-// members reads and watches the client addresses. Their znode is outside of the chroot.
-func (s *Session) members(ctx context.Context) ([]string, *Watch, error) {
-	var data []byte
-	w, err := s.exchange(ctx, &request{
-		op: jute.OpGetData, path: configPath, kind: watchData, watch: configPath,
-		frame: newFrame(jute.OpGetData, configPath, true), result: []any{&data},
-	})
-	return parseMembers(string(data)), w, err
 }
 
 // parseMembers finds the client addresses in lines such as

@@ -40,7 +40,13 @@ func (m *Manager) next(ctx context.Context, first bool) *Session {
 		return nil
 	}
 	if m.waiting != nil {
-		return m.unpark(s)
+		if m.reading { // a session of a read-only server first, and after its end the parked one
+			m.reading = false
+			s.reader.Store(true)
+			return s
+		}
+		s.resume(m.waiting)
+		return s
 	}
 	if m.store == nil || !first {
 		return s
@@ -258,18 +264,6 @@ func (m *Manager) park(s *Session) {
 	if s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, ErrReadOnly)) {
 		m.waiting, m.reading = &p, true
 	}
-}
-
-// unpark returns the session to try next while one is parked: first a session of a
-// read-only server, and after its end the parked one.
-func (m *Manager) unpark(s *Session) *Session {
-	if m.reading {
-		m.reading = false
-		s.reader.Store(true)
-		return s
-	}
-	s.resume(m.waiting)
-	return s
 }
 
 // Handoff: one session through many processes.

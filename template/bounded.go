@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	texttemplate "text/template"
 )
 
 // maxValue bounds one value within an execution, in bytes of text. Loops are
@@ -176,21 +175,6 @@ func weighed(fn any) any {
 		}
 		return out
 	})
-}
-
-// printers are the functions of text/template itself that make texts, with the
-// bounds of ours. A format such as "%999999d" that comes from data could otherwise
-// make any amount of text in one call.
-func (st *state) printers() map[string]any {
-	limit := func(fn func(...any) string) any { return bounded(fn)(st) }
-	return map[string]any{
-		"print": limit(fmt.Sprint), "println": limit(fmt.Sprintln),
-		"html": limit(texttemplate.HTMLEscaper), "js": limit(texttemplate.JSEscaper), "urlquery": limit(texttemplate.URLQueryEscaper),
-		"printf": func(format string, args ...any) string {
-			short2(formatWidth(format, args))
-			return st.spend(fmt.Sprintf(format, args...))
-		},
-	}
 }
 
 // formatWidth is an upper bound of the padding that a format asks for,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	texttemplate "text/template"
 
 	"github.com/agext/levenshtein"
 
@@ -123,7 +124,10 @@ var execPlace = regexp.MustCompile(`^:(\d+):(\d+): executing .*? at <.*?>: `)
 // of the value, and a text in which no value that was read remains.
 func (st *state) explain(err error) error {
 	out := &Error{Template: st.t.cfg.Name, Err: err}
-	exec, isExec := innermost(err)
+	exec, isExec := errors.AsType[texttemplate.ExecError](err)
+	for next, found := exec, isExec; found; next, found = errors.AsType[texttemplate.ExecError](errors.Unwrap(exec.Err)) {
+		exec = next // the innermost of the chain
+	}
 	text := err.Error()
 	if isExec {
 		text = exec.Err.Error()

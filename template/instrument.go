@@ -1,7 +1,6 @@
 package template
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"reflect"
@@ -574,20 +573,6 @@ func declarations(n parse.Node) map[string]int {
 		}
 	})
 	return count
-}
-
-// keep keeps the text of an execution that has succeeded, and makes its memo.
-func (st *state) keep(data []byte) []byte {
-	if cap(data) > len(data)+len(data)/8+512 {
-		data = bytes.Clone(data) // It may be kept for long.
-	}
-	st.t.size.Store(int64(len(data)))
-	var m *memo
-	if len(st.printed) > 0 {
-		m = &memo{data, st.printed}
-	}
-	st.t.memo.Store(m)
-	return data
 }
 
 func (st *state) printChunks(n int, path string) (string, error) {

@@ -58,8 +58,20 @@ func (t *Template) newState() (*state, error) {
 	return st, nil
 }
 
+// functions are those that the template calls, and those of text/template itself that make
+// texts, with the bounds of ours. A format such as "%999999d" that comes from data could
+// otherwise make any amount of text in one call.
 func (st *state) functions() texttemplate.FuncMap {
-	funcs, table := texttemplate.FuncMap(st.printers()), functionTable()
+	limit := func(fn func(...any) string) any { return bounded(fn)(st) }
+	funcs := texttemplate.FuncMap{
+		"print": limit(fmt.Sprint), "println": limit(fmt.Sprintln),
+		"html": limit(texttemplate.HTMLEscaper), "js": limit(texttemplate.JSEscaper), "urlquery": limit(texttemplate.URLQueryEscaper),
+		"printf": func(format string, args ...any) string {
+			short2(formatWidth(format, args))
+			return st.spend(fmt.Sprintf(format, args...))
+		},
+	}
+	table := functionTable()
 	for _, name := range st.t.names {
 		if f, ok := table[name]; ok {
 			funcs[name] = f.make(st)
@@ -102,7 +114,15 @@ func (t *Template) Render(ctx context.Context, v *view.View, each *Each) ([]byte
 	go func() {
 		r := st.run(each)
 		if r.err == nil {
-			r.data = st.keep(r.data)
+			if cap(r.data) > len(r.data)+len(r.data)/8+512 {
+				r.data = bytes.Clone(r.data) // It may be kept for long.
+			}
+			t.size.Store(int64(len(r.data)))
+			var m *memo
+			if len(st.printed) > 0 {
+				m = &memo{r.data, st.printed}
+			}
+			t.memo.Store(m)
 		}
 		t.give(st)
 		done <- r
@@ -263,15 +283,6 @@ func (st *state) enter(at int) (string, error) {
 func (st *state) leave(int) string {
 	st.depth--
 	return ""
-}
-
-// innermost returns the last error of text/template in a chain.
-func innermost(err error) (texttemplate.ExecError, bool) {
-	exec, ok := errors.AsType[texttemplate.ExecError](err)
-	for next, found := exec, ok; found; next, found = errors.AsType[texttemplate.ExecError](errors.Unwrap(exec.Err)) {
-		exec = next
-	}
-	return exec, ok
 }
 
 // syntaxes are the parsers of rendered bytes that this package brings.

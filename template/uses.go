@@ -254,25 +254,22 @@ func (u Use) changed(old, now *view.View) bool {
 		return a != b
 	}
 	switch a := a.(type) {
-	case *view.Tree: // As all updates of one source, b is of the same type.
-		return u.treeChanged(a, b.(*view.Tree)) //nolint:forcetypeassert // see above
+	case *view.Tree:
+		b := b.(*view.Tree) //nolint:forcetypeassert // as all updates of one source, it is of the same type
+		switch {
+		case u.Version:
+			return a.Generation != b.Generation
+		case u.Prefix:
+			return !a.SharesBelow(b, u.Key)
+		}
+		ka, oka := a.Get(u.Key)
+		kb, okb := b.Get(u.Key)
+		return oka != okb || !bytes.Equal(ka.Value, kb.Value)
 	case *view.Group:
 		b := b.(*view.Group) //nolint:forcetypeassert // see above
 		return a.OnEmpty != b.OnEmpty || a.Path != b.Path || !a.SameMembers(b)
 	}
 	return !a.Equal(b)
-}
-
-func (u Use) treeChanged(a, b *view.Tree) bool {
-	switch {
-	case u.Version:
-		return a.Generation != b.Generation
-	case u.Prefix:
-		return !a.SharesBelow(b, u.Key)
-	}
-	ka, oka := a.Get(u.Key)
-	kb, okb := b.Get(u.Key)
-	return oka != okb || !bytes.Equal(ka.Value, kb.Value)
 }
 
 // dynamicChanged compares all sources of the dynamic kinds that a has.

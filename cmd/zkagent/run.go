@@ -246,19 +246,11 @@ func priority(l slog.Level) journal.Priority {
 
 // fieldName converts an attribute's name to a journal field name.
 func fieldName(name string) string {
-	up := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z' || r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, name)
-	if up == "" {
+	if name == "" {
 		return ""
 	}
-	return ("ZKAGENT_" + up)[:min(64, len("ZKAGENT_")+len(up))]
+	field := "ZKAGENT_" + strings.ToUpper(notVariable.ReplaceAllString(name, "_"))
+	return field[:min(64, len(field))]
 }
 
 const devListen = "127.0.0.1:2181"

@@ -35,7 +35,22 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 	case atPreview:
-		preview = t.preview()
+		preview = &proc.Preview{} // the files of the bundle as the swap will leave them
+		var after []files.After
+		for _, f := range t.later {
+			after = append(after, f.After)
+		}
+		for _, s := range t.tx.Files() {
+			if s.Changed() {
+				after = append(after, s.After())
+			}
+			if beside := s.Beside(); beside != "" {
+				preview.Hide = append(preview.Hide, beside)
+			}
+		}
+		for _, f := range after {
+			preview.Files = append(preview.Files, proc.PreviewFile(f))
+		}
 	}
 	return t.checkEach(ctx, t.stagedVars(dir), preview)
 }
@@ -255,27 +270,6 @@ func (t *applying) withoutPreview(err error) bool {
 	t.unseen, t.at = failed, atSwapped
 	t.Log.Warn("the check runs after the swap: the files cannot be shown to it before", "template", t.name, "err", failed)
 	return true
-}
-
-// preview are the files of the bundle as the swap will leave them.
-func (t *applying) preview() *proc.Preview {
-	p := &proc.Preview{}
-	var after []files.After
-	for _, f := range t.later {
-		after = append(after, f.After)
-	}
-	for _, s := range t.tx.Files() {
-		if s.Changed() {
-			after = append(after, s.After())
-		}
-		if beside := s.Beside(); beside != "" {
-			p.Hide = append(p.Hide, beside)
-		}
-	}
-	for _, f := range after {
-		p.Files = append(p.Files, proc.PreviewFile(f))
-	}
-	return p
 }
 
 // unitOf is the systemd unit that runs a check by the program zkagent-check; "" for another

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,7 +106,19 @@ func (r *reloads) next(ctx context.Context, q *reloadQueue) {
 // batch runs the command once for all of the requests. If it fails, the files
 // of all that want it are restored, and it runs again.
 func (r *reloads) batch(ctx context.Context, q *reloadQueue, batch []*reloadRequest) {
-	batch = r.leading(batch)
+	batch = slices.DeleteFunc(batch, func(req *reloadRequest) bool {
+		if req.cfg.Leader == "" {
+			return false
+		}
+		if r.engine.Fleet != nil {
+			req.trigger.Term = r.engine.Fleet.Term(req.cfg.Leader)
+			req.leader.Term = req.trigger.Term
+		}
+		if req.trigger.Term == 0 {
+			req.done <- command.ErrNotLeading // another host's work
+		}
+		return req.trigger.Term == 0
+	})
 	if len(batch) == 0 {
 		return
 	}
@@ -136,25 +149,6 @@ func (r *reloads) locked(ctx context.Context, q *reloadQueue, batch []*reloadReq
 		r.restore(ctx, batch, failed)
 	}
 	return failed, nil
-}
-
-// leading answers the requests that are another host's work.
-func (r *reloads) leading(batch []*reloadRequest) []*reloadRequest {
-	var mine []*reloadRequest
-	for _, req := range batch {
-		if req.cfg.Leader != "" {
-			if r.engine.Fleet != nil {
-				req.trigger.Term = r.engine.Fleet.Term(req.cfg.Leader)
-				req.leader.Term = req.trigger.Term
-			}
-			if req.trigger.Term == 0 {
-				req.done <- command.ErrNotLeading
-				continue
-			}
-		}
-		mine = append(mine, req)
-	}
-	return mine
 }
 
 // pace waits for the splay and the least interval since the last run.

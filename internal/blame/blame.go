@@ -128,7 +128,22 @@ func New(ctx context.Context, v view.View, b *apply.Blamed, q Query, origins Ori
 		f.Notes = append(f.Notes, "there are more lines: ask for a part of them (-L)")
 	}
 	for i := range lines {
-		f.Lines = append(f.Lines, r.line(b, &lines[i]))
+		l := &lines[i]
+		out := Line{Number: l.Number, From: l.From, To: l.To, Values: r.refs(l.Values())}
+		if text := b.Data[l.From:l.To]; utf8.Valid(text) {
+			out.Text = strings.TrimSuffix(string(text), "\n")
+		}
+		for n, p := range l.Parts {
+			at := b.TemplateLine(p, l.From)
+			if n == 0 {
+				out.TemplateLine = at
+			}
+			out.Parts = append(out.Parts, Part{max(p.From, l.From), min(p.To, l.To), at, p.Literal, r.refs(p.Values)})
+		}
+		for _, w := range l.Why() {
+			out.Because = append(out.Because, r.reason(w))
+		}
+		f.Lines = append(f.Lines, out)
 	}
 	if q.Missing != "" {
 		f.Missing = r.missing(b, q.Missing)
@@ -161,24 +176,6 @@ func (r *report) refs(values []template.Value) []int {
 
 func (r *report) reason(w template.Reason) Reason {
 	return Reason{w.Line, w.Text, w.Held, r.refs(w.Values)}
-}
-
-func (r *report) line(b *apply.Blamed, l *template.Line) Line {
-	out := Line{Number: l.Number, From: l.From, To: l.To, Values: r.refs(l.Values())}
-	if text := b.Data[l.From:l.To]; utf8.Valid(text) {
-		out.Text = strings.TrimSuffix(string(text), "\n")
-	}
-	for i, p := range l.Parts {
-		at := b.TemplateLine(p, l.From)
-		if i == 0 {
-			out.TemplateLine = at
-		}
-		out.Parts = append(out.Parts, Part{max(p.From, l.From), min(p.To, l.To), at, p.Literal, r.refs(p.Values)})
-	}
-	for _, w := range l.Why() {
-		out.Because = append(out.Because, r.reason(w))
-	}
-	return out
 }
 
 // describe fills in where the values come from.

@@ -61,7 +61,19 @@ func (n *narrator) look(s *show.Status) {
 		n.hash = s.Settings.Hash
 	}
 	n.units(s)
-	n.hookRuns(s)
+	for _, h := range s.Hooks {
+		for _, r := range h.Runs {
+			if r.State == "started" || r.Began.UnixNano() <= n.runs[h.Name] {
+				continue
+			}
+			n.runs[h.Name] = r.Began.UnixNano()
+			n.hooks++
+			n.report("hook %s ran (%s): %s", h.Name, r.Event, r.State)
+			for line := range strings.Lines(r.Output) {
+				n.con.Printf("   | %s\n", term.Printable(strings.TrimRight(line, "\n")))
+			}
+		}
+	}
 	n.templates(s)
 	n.conditions(s)
 }
@@ -112,22 +124,6 @@ func memberNames(list []view.Member) []string {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-func (n *narrator) hookRuns(s *show.Status) {
-	for _, h := range s.Hooks {
-		for _, r := range h.Runs {
-			if r.State == "started" || r.Began.UnixNano() <= n.runs[h.Name] {
-				continue
-			}
-			n.runs[h.Name] = r.Began.UnixNano()
-			n.hooks++
-			n.report("hook %s ran (%s): %s", h.Name, r.Event, r.State)
-			for line := range strings.Lines(r.Output) {
-				n.con.Printf("   | %s\n", term.Printable(strings.TrimRight(line, "\n")))
-			}
-		}
-	}
 }
 
 func (n *narrator) templates(s *show.Status) {

@@ -274,7 +274,16 @@ func (d *doctor) commands() {
 		about := "template " + b.Name
 		if b.Check != nil {
 			d.command("check", about, b.Check.Command)
-			d.preview(about, b)
+			// The agent that runs knows when the check runs, else this program asks for its own user.
+			when := cmp.Or(d.checks[b.Name], apply.CheckStatus(b.Check))
+			switch text := "the check runs " + when; {
+			case !strings.HasPrefix(when, "after"):
+				d.add(LevelOK, "preview", about, text)
+			case b.Check.At == "preview":
+				d.add(LevelWarn, "preview", about, text, "the agent needs user namespaces, or the right to mount; see \"Checks\" in templates.md")
+			default:
+				d.add(LevelWarn, "preview", about, text, "without at = \"swapped\" the check runs before the swap, in a preview, and in votes")
+			}
 		}
 		if b.Reload != nil {
 			d.command("reload", about, b.Reload.Command)
@@ -288,20 +297,6 @@ func (d *doctor) commands() {
 	}
 	for _, e := range d.cfg.Execs {
 		d.command("exec", e.Name, e.Command)
-	}
-}
-
-// preview finds out when the check of a template runs: the agent that runs knows, else this
-// program asks for its own user.
-func (d *doctor) preview(about string, b apply.Config) {
-	when := cmp.Or(d.checks[b.Name], apply.CheckStatus(b.Check))
-	switch text := "the check runs " + when; {
-	case !strings.HasPrefix(when, "after"):
-		d.add(LevelOK, "preview", about, text)
-	case b.Check.At == "preview":
-		d.add(LevelWarn, "preview", about, text, "the agent needs user namespaces, or the right to mount; see \"Checks\" in templates.md")
-	default:
-		d.add(LevelWarn, "preview", about, text, "without at = \"swapped\" the check runs before the swap, in a preview, and in votes")
 	}
 }
 

@@ -67,7 +67,14 @@ func (d *doctor) systemd(ctx context.Context) {
 	}
 	d.add(LevelOK, "systemd", "zkagent.service", fmt.Sprintf("%s, user %s, ProtectSystem=%s", props["ActiveState"], props["User"], props["ProtectSystem"]))
 	if props["ProtectSystem"] == "strict" {
-		d.sandbox(strings.Fields(props["ReadWritePaths"]))
+		writable := append(strings.Fields(props["ReadWritePaths"]), "/var/lib/zkagent", "/run/zkagent")
+		for _, dest := range d.files {
+			if within(dest, writable) {
+				d.add(LevelOK, "sandbox", dest, "the unit may write there")
+				continue
+			}
+			d.add(LevelFail, "sandbox", dest, "the unit may not write there", "systemctl edit zkagent, with: [Service] ReadWritePaths="+filepath.Dir(dest))
+		}
 	}
 	as := d.unitUser(props["User"])
 	for _, v := range d.units {
@@ -109,17 +116,6 @@ func (d *doctor) unitUser(name string) *syscall.SysProcAttr {
 		return nil
 	}
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-}
-
-// sandbox finds destinations that the unit may not write.
-func (d *doctor) sandbox(writable []string) {
-	for _, dest := range d.files {
-		if within(dest, append(writable, "/var/lib/zkagent", "/run/zkagent")) {
-			d.add(LevelOK, "sandbox", dest, "the unit may write there")
-			continue
-		}
-		d.add(LevelFail, "sandbox", dest, "the unit may not write there", "systemctl edit zkagent, with: [Service] ReadWritePaths="+filepath.Dir(dest))
-	}
 }
 
 // within reports whether a path is one of the directories or below one.

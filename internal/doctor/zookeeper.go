@@ -431,7 +431,16 @@ func (d *doctor) open(ctx context.Context, s *session.Session) {
 	left := openLimit
 	seen := map[string]bool{"/": true}
 	for _, root := range d.roots() {
-		d.openParents(ctx, s, root, seen)
+		for dir := path.Dir(root); !seen[dir]; dir = path.Dir(dir) {
+			seen[dir] = true
+			wait, cancel := context.WithTimeout(ctx, d.wait())
+			acl, _, err := s.GetACL(wait, dir)
+			cancel()
+			// The right to create siblings is harmless.
+			if perms := openPerms(acl) &^ session.PermCreate; err == nil && perms != 0 {
+				d.openFound(dir, []OpenZnode{{Path: dir, Perms: perms}}, 1)
+			}
+		}
 		wait, cancel := context.WithTimeout(ctx, 4*d.wait())
 		open, looked, err := OpenZnodes(wait, s, root, left)
 		cancel()
@@ -445,20 +454,6 @@ func (d *doctor) open(ctx context.Context, s *session.Session) {
 			d.add(LevelWarn, "acl", root, fmt.Sprintf("only the first %d znodes were checked", openLimit))
 			d.hint("\"zkagent zk acl set %s world:anyone:r auth::cdrwa --recursive\" closes the open znodes below it", root)
 			return
-		}
-	}
-}
-
-// openParents checks the znodes above a root.
-func (d *doctor) openParents(ctx context.Context, s *session.Session, root string, seen map[string]bool) {
-	for dir := path.Dir(root); !seen[dir]; dir = path.Dir(dir) {
-		seen[dir] = true
-		wait, cancel := context.WithTimeout(ctx, d.wait())
-		acl, _, err := s.GetACL(wait, dir)
-		cancel()
-		// The right to create siblings is harmless.
-		if perms := openPerms(acl) &^ session.PermCreate; err == nil && perms != 0 {
-			d.openFound(dir, []OpenZnode{{Path: dir, Perms: perms}}, 1)
 		}
 	}
 }

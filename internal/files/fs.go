@@ -68,11 +68,8 @@ func (f *FS) call(first func(op, path string) error, op, path string, fn func() 
 			return &fs.PathError{Op: op, Path: path, Err: err}
 		}
 	}
-	return placed(op, path, fn())
-}
-
-// placed puts the whole path into an error of [os.Root], which names the last element.
-func placed(op, path string, err error) error {
+	// An error of [os.Root] names the last element alone.
+	err := fn()
 	if e, ok := errors.AsType[*os.LinkError](err); ok {
 		return &fs.PathError{Op: op, Path: path, Err: e.Err}
 	}

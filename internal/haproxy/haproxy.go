@@ -129,7 +129,17 @@ func servers(ctx context.Context, members []view.Member) ([]Slot, []string) {
 			left = append(left, m.ID)
 			continue
 		}
-		list = append(list, wanted(m, addr))
+		s := Slot{
+			Name: m.ID, Addr: netip.AddrPortFrom(addr.Unmap(), uint16(m.Port)), //nolint:gosec // a port
+			Weight: min(max(m.Weight, 0), maxWeight), State: Maint,
+		}
+		switch m.Status {
+		case view.StatusUp:
+			s.State = Ready
+		case view.StatusDraining:
+			s.State = Drain
+		}
+		list = append(list, s)
 	}
 	return list, left
 }
@@ -304,21 +314,6 @@ type Slot struct {
 	Addr   netip.AddrPort
 	Weight int
 	State  State
-}
-
-// wanted is what a member wants. addr is its resolved host.
-func wanted(m view.Member, addr netip.Addr) Slot {
-	s := Slot{
-		Name: m.ID, Addr: netip.AddrPortFrom(addr.Unmap(), uint16(m.Port)), //nolint:gosec // a port
-		Weight: min(max(m.Weight, 0), maxWeight), State: Maint,
-	}
-	switch m.Status {
-	case view.StatusUp:
-		s.State = Ready
-	case view.StatusDraining:
-		s.State = Drain
-	}
-	return s
 }
 
 // Plan gives each member a slot. It returns the slots as they should be, in

@@ -201,7 +201,12 @@ func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	r.checkClock(time.Now())
+	// With a ledger ahead of this host's clock, one of the two is wrong: no slot is run until the clock has caught up.
+	text := ""
+	if last := r.rec.Slot.Slot; time.Until(last) > fresh {
+		text = "the last slot that was run, " + last.Format(time.RFC3339) + ", is ahead of this host's clock: nothing runs before it is reached"
+	}
+	r.engine.Conditions.SetText(condition.HookClock, r.cfg.Name, text)
 	for _, slot := range r.due(time.Now()) {
 		if ctx.Err() != nil {
 			return 0, nil //nolint:nilerr // serve sees that ctx has ended.
@@ -215,16 +220,6 @@ func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 		return clockStep, nil
 	}
 	return min(max(time.Until(next.Round(0)), time.Millisecond), clockStep), nil
-}
-
-// checkClock reports a ledger that is ahead of this host's clock: one of the
-// two is wrong, and no slot is run until the clock has caught up.
-func (r *runner) checkClock(now time.Time) {
-	text := ""
-	if last := r.rec.Slot.Slot; last.Sub(now) > fresh {
-		text = "the last slot that was run, " + last.Format(time.RFC3339) + ", is ahead of this host's clock: nothing runs before it is reached"
-	}
-	r.engine.Conditions.SetText(condition.HookClock, r.cfg.Name, text)
 }
 
 // finishSlot records the end of the latest slot's run when it ran beside us.

@@ -115,12 +115,7 @@ func (k *Keeper) Save(v view.View) error {
 			return nil
 		}
 	}
-	return k.whole(v)
-}
-
-// whole writes the view into a new file and removes the oldest beyond the five.
-func (k *Keeper) whole(v view.View) error {
-	line, err := seal(changes(view.View{}, v, -1))
+	line, err := seal(changes(view.View{}, v, -1)) // all of it, into a new file
 	if err != nil {
 		return err
 	}

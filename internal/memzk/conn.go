@@ -58,16 +58,6 @@ type answer struct {
 	close bool
 }
 
-func newConn(s *Server, nc net.Conn, addr, ip string) *conn {
-	c := &conn{
-		s: s, nc: nc, addr: addr, ip: ip, in: newQueue[packet](), out: newQueue[answer](),
-		ids: []identity{{"ip", ip}}, replica: s.view(addr), since: time.Now(),
-	}
-	c.ended, c.stopHandling = context.WithCancel(context.Background())
-	c.killed, c.stopSending = context.WithCancel(context.Background())
-	return c
-}
-
 // read reads frames until the connection or its right to send ends.
 func (c *conn) read() {
 	r := bufio.NewReader(c.nc)

@@ -105,7 +105,15 @@ func (c *conn) do(op int32, d *jute.Decoder) ([]any, error) {
 		}
 	case jute.OpAddWatch:
 		if path, mode := d.String(), d.Int32(); d.Err() == nil {
-			return c.addWatch(path, mode)
+			switch mode {
+			case jute.AddWatchPersistent:
+				c.addPersistent(path, persistent)
+			case jute.AddWatchPersistentRecursive:
+				c.addPersistent(path, recursive)
+			default:
+				return nil, Error(jute.ErrCodeMarshallingError)
+			}
+			return []any{jute.ErrCodeOK}, nil
 		}
 	case jute.OpCheckWatches, jute.OpRemoveWatches:
 		if path, kind := d.String(), d.Int32(); d.Err() == nil {
@@ -134,7 +142,17 @@ func (c *conn) change(op int32, d *jute.Decoder) ([]any, error) {
 	case jute.OpCheck: // stands only inside a multi
 		return nil, Error(jute.ErrCodeUnimplemented)
 	}
-	return c.write(op, d)
+	p := c.s.preparer(c.session.id, c.ids)
+	r, err := decodeRequest(op, d)
+	if err == nil {
+		err = p.prepare(op, r)
+	}
+	if err != nil {
+		return nil, c.refuse(codeOf(err))
+	}
+	stats := c.s.commit(p.steps)
+	c.catchUp()
+	return writeResult(op, &p.steps[0], stats[0]), nil
 }
 
 // refuse returns the error of a write that failed. It uses up a zxid, too.
@@ -174,7 +192,22 @@ func (c *conn) readable(path string, perms int32) (*node, error) {
 // or not, the others only if they can read the znode.
 func (c *conn) readZnode(op int32, path string, watch bool) ([]any, error) {
 	if op == jute.OpExists {
-		return c.exists(path, watch)
+		if strings.Contains(path, "\x00") {
+			return nil, Error(jute.ErrCodeBadArguments)
+		}
+		n := c.replica.tree.get(path)
+		if n != nil && c.s.opts.since("3.9.3") {
+			if err := checkACL(n.acl, jute.PermRead, c.ids); err != nil {
+				return nil, err
+			}
+		}
+		if watch {
+			c.replica.dataWatches.add(path, c, oneShot)
+		}
+		if n == nil {
+			return nil, Error(jute.ErrCodeNoNode)
+		}
+		return []any{n.stat()}, nil
 	}
 	n, err := c.readable(path, jute.PermRead)
 	if err != nil {
@@ -194,25 +227,6 @@ func (c *conn) readZnode(op int32, path string, watch bool) ([]any, error) {
 		return []any{n.childNames()}, nil
 	}
 	return []any{n.childNames(), n.stat()}, nil
-}
-
-func (c *conn) exists(path string, watch bool) ([]any, error) {
-	if strings.Contains(path, "\x00") {
-		return nil, Error(jute.ErrCodeBadArguments)
-	}
-	n := c.replica.tree.get(path)
-	if n != nil && c.s.opts.since("3.9.3") {
-		if err := checkACL(n.acl, jute.PermRead, c.ids); err != nil {
-			return nil, err
-		}
-	}
-	if watch {
-		c.replica.dataWatches.add(path, c, oneShot)
-	}
-	if n == nil {
-		return nil, Error(jute.ErrCodeNoNode)
-	}
-	return []any{n.stat()}, nil
 }
 
 // ask carries out a read of a path that sets no watch.
@@ -236,7 +250,14 @@ func (c *conn) ask(op int32, path string) ([]any, error) {
 	}
 	acl := n.acl
 	if !allowed(acl, jute.PermAdmin, c.ids) {
-		acl = maskDigests(acl)
+		masked := slices.Clone(acl)
+		for i := range masked {
+			if masked[i].Scheme == "digest" {
+				user, _, _ := strings.Cut(masked[i].ID, ":")
+				masked[i].ID = user + ":x"
+			}
+		}
+		acl = masked
 	}
 	return []any{acl, n.stat()}, nil
 }
@@ -299,20 +320,6 @@ func (s *Server) commit(steps []step) []jute.Stat {
 		s.opts.Committed(changes)
 	}
 	return stats
-}
-
-func (c *conn) write(op int32, d *jute.Decoder) ([]any, error) {
-	p := c.s.preparer(c.session.id, c.ids)
-	r, err := decodeRequest(op, d)
-	if err == nil {
-		err = p.prepare(op, r)
-	}
-	if err != nil {
-		return nil, c.refuse(codeOf(err))
-	}
-	stats := c.s.commit(p.steps)
-	c.catchUp()
-	return writeResult(op, &p.steps[0], stats[0]), nil
 }
 
 // writeResult is what a write of one operation answers.

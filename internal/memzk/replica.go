@@ -75,9 +75,22 @@ func (r *replica) applyCreate(t *txn, st *step) jute.Stat {
 		data: st.data, acl: st.acl, owner: st.owner,
 		czxid: t.zxid, mzxid: t.zxid, pzxid: t.zxid, ctime: t.time, mtime: t.time,
 	}
-	parent, _ := splitPath(st.path)
+	parent, name := splitPath(st.path)
 	p := r.tree.get(parent)
-	r.tree.insert(st.path, n)
+	if p.children == nil {
+		p.children = map[string]struct{}{}
+	}
+	p.children[name] = struct{}{}
+	r.tree.nodes[st.path] = n
+	switch {
+	case isEphemeral(n.owner):
+		if r.tree.ephemerals[n.owner] == nil {
+			r.tree.ephemerals[n.owner] = map[string]struct{}{}
+		}
+		r.tree.ephemerals[n.owner][st.path] = struct{}{}
+	case n.owner != 0:
+		r.tree.reapable[st.path] = struct{}{}
+	}
 	if st.cversion > p.cversion { // never after 2147483647: a server repeats that number
 		p.cversion, p.pzxid = st.cversion, t.zxid
 	}
@@ -89,9 +102,17 @@ func (r *replica) applyCreate(t *txn, st *step) jute.Stat {
 
 func (r *replica) applyDelete(t *txn, st *step) {
 	n := r.tree.get(st.path)
-	parent, _ := splitPath(st.path)
+	parent, name := splitPath(st.path)
 	p := r.tree.get(parent)
-	r.tree.remove(st.path)
+	delete(p.children, name)
+	delete(r.tree.nodes, st.path)
+	delete(r.tree.reapable, st.path)
+	if owned := r.tree.ephemerals[n.owner]; owned != nil {
+		delete(owned, st.path)
+		if len(owned) == 0 {
+			delete(r.tree.ephemerals, n.owner)
+		}
+	}
 	r.tree.account(st.path, -len(n.data), -1)
 	p.pzxid = t.zxid
 	reported := r.dataWatches.fire(jute.EventDeleted, st.path, n.acl, nil)
@@ -273,7 +294,17 @@ func (s *Server) runDue(now time.Time) time.Duration {
 		return time.Hour // StopClock, Start and SetReadOnly wake the clock.
 	}
 	if !now.Before(s.nextReap) {
-		s.reap(now)
+		t := s.primary.tree
+		for _, path := range slices.Sorted(maps.Keys(t.reapable)) {
+			n := t.nodes[path]
+			if len(n.children) > 0 {
+				continue
+			}
+			if isTTL(n.owner) && now.UnixMilli()-n.mtime <= n.owner&^ownerTTLMask || n.owner == ownerContainer && n.cversion == 0 {
+				continue
+			}
+			s.commit([]step{{op: jute.OpDelete, path: path}})
+		}
 		s.nextReap = now.Add(s.opts.ContainerInterval)
 	}
 	next := s.nextReap
@@ -286,20 +317,4 @@ func (s *Server) runDue(now time.Time) time.Duration {
 		}
 	}
 	return max(next.Sub(now), time.Millisecond)
-}
-
-// reap deletes containers that have had children and have none, and TTL znodes
-// that have none and were not changed for their time. Each is a transaction.
-func (s *Server) reap(now time.Time) {
-	t := s.primary.tree
-	for _, path := range slices.Sorted(maps.Keys(t.reapable)) {
-		n := t.nodes[path]
-		if len(n.children) > 0 {
-			continue
-		}
-		if isTTL(n.owner) && now.UnixMilli()-n.mtime <= n.owner&^ownerTTLMask || n.owner == ownerContainer && n.cversion == 0 {
-			continue
-		}
-		s.commit([]step{{op: jute.OpDelete, path: path}})
-	}
 }

@@ -139,7 +139,12 @@ func (s *Server) serve(nc net.Conn, addr, ip string) error {
 	case s.down, s.opts.Faults.Refuse(addr):
 		return syscall.ECONNREFUSED
 	}
-	c := newConn(s, nc, addr, ip)
+	c := &conn{
+		s: s, nc: nc, addr: addr, ip: ip, in: newQueue[packet](), out: newQueue[answer](),
+		ids: []identity{{"ip", ip}}, replica: s.view(addr), since: time.Now(),
+	}
+	c.ended, c.stopHandling = context.WithCancel(context.Background())
+	c.killed, c.stopSending = context.WithCancel(context.Background())
 	s.conns[c] = struct{}{}
 	s.wg.Go(c.run)
 	s.wg.Go(c.read)

@@ -97,41 +97,6 @@ func (t *tree) clone() *tree {
 	return c
 }
 
-// insert adds a znode below its parent, which exists.
-func (t *tree) insert(path string, n *node) {
-	parent, name := splitPath(path)
-	p := t.nodes[parent]
-	if p.children == nil {
-		p.children = map[string]struct{}{}
-	}
-	p.children[name] = struct{}{}
-	t.nodes[path] = n
-	switch {
-	case isEphemeral(n.owner):
-		if t.ephemerals[n.owner] == nil {
-			t.ephemerals[n.owner] = map[string]struct{}{}
-		}
-		t.ephemerals[n.owner][path] = struct{}{}
-	case n.owner != 0:
-		t.reapable[path] = struct{}{}
-	}
-}
-
-// remove deletes a znode from its parent and from the tree.
-func (t *tree) remove(path string) {
-	n := t.nodes[path]
-	parent, name := splitPath(path)
-	delete(t.nodes[parent].children, name)
-	delete(t.nodes, path)
-	delete(t.reapable, path)
-	if owned := t.ephemerals[n.owner]; owned != nil {
-		delete(owned, path)
-		if len(owned) == 0 {
-			delete(t.ephemerals, n.owner)
-		}
-	}
-}
-
 // A quota of a path is two znodes below /zookeeper/quota and that path: what it
 // is limited to, which clients write, and what it uses, which the server writes.
 const (
@@ -296,16 +261,4 @@ func validID(scheme, id string) bool {
 		return err == nil
 	}
 	return false
-}
-
-// maskDigests hides the hashes from who may not administer the znode.
-func maskDigests(acls []jute.ACL) []jute.ACL {
-	masked := slices.Clone(acls)
-	for i := range masked {
-		if masked[i].Scheme == "digest" {
-			user, _, _ := strings.Cut(masked[i].ID, ":")
-			masked[i].ID = user + ":x"
-		}
-	}
-	return masked
 }

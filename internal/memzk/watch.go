@@ -205,18 +205,6 @@ func (c *conn) missed(n *node, event int32, path string) {
 	}
 }
 
-func (c *conn) addWatch(path string, mode int32) ([]any, error) {
-	switch mode {
-	case jute.AddWatchPersistent:
-		c.addPersistent(path, persistent)
-	case jute.AddWatchPersistentRecursive:
-		c.addPersistent(path, recursive)
-	default:
-		return nil, Error(jute.ErrCodeMarshallingError)
-	}
-	return []any{jute.ErrCodeOK}, nil
-}
-
 // checkOrRemoveWatches answers whether there is such a watch, and for
 // removeWatches takes it away.
 func (c *conn) checkOrRemoveWatches(op int32, path string, kind int32) error {

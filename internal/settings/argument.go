@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,18 +59,6 @@ type rule struct {
 	check    string
 	doc      string
 	common   bool // it is an argument of every kind of the block
-}
-
-func ruleOf(name string, tag reflect.StructTag) rule {
-	name, option, _ := strings.Cut(name, ",")
-	r := rule{
-		name: name, required: option == "", is: tag.Get("is"), def: tag.Get("default"),
-		min: tag.Get("min"), max: tag.Get("max"), check: cmp.Or(tag.Get("check"), tag.Get("is")), doc: tag.Get("doc"),
-	}
-	if e := tag.Get("enum"); e != "" {
-		r.enum = strings.Split(e, "|")
-	}
-	return r
 }
 
 // forms are the texts that must not be empty and have a form.

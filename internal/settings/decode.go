@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"reflect"
@@ -161,7 +162,14 @@ func (d *decoder) attribute(name string) hcl.Expression {
 
 // expression reads an argument that is evaluated later.
 func (d *decoder) expression(name string, tag reflect.StructTag) expression {
-	ru := ruleOf(name, tag)
+	name, option, _ := strings.Cut(name, ",")
+	ru := rule{
+		name: name, required: option == "", is: tag.Get("is"), def: tag.Get("default"),
+		min: tag.Get("min"), max: tag.Get("max"), check: cmp.Or(tag.Get("check"), tag.Get("is")), doc: tag.Get("doc"),
+	}
+	if e := tag.Get("enum"); e != "" {
+		ru.enum = strings.Split(e, "|")
+	}
 	ru.common = d.common
 	d.shape.args = append(d.shape.args, ru)
 	e := expression{d.attribute(ru.name), written{At: d.at, Name: ru.name}}

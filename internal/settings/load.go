@@ -122,7 +122,16 @@ func (s *Settings) load(names []string, data map[string][]byte) {
 	d := &decoder{s: s, body: hcl.MergeBodies(bodies), shape: &shape{}}
 	s.index(d)
 	s.resolve(d)
-	s.sort()
+	// By file, position and text; the same mistake is reported once.
+	pos := func(d *hcl.Diagnostic) hcl.Range { return *cmp.Or(d.Subject, &hcl.Range{}) }
+	slices.SortStableFunc(s.Diagnostics, func(a, b *hcl.Diagnostic) int {
+		ra, rb := pos(a), pos(b)
+		return cmp.Or(cmp.Compare(ra.Filename, rb.Filename), cmp.Compare(ra.Start.Line, rb.Start.Line),
+			cmp.Compare(ra.Start.Column, rb.Start.Column), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
+	})
+	s.Diagnostics = slices.CompactFunc(s.Diagnostics, func(a, b *hcl.Diagnostic) bool {
+		return pos(a) == pos(b) && a.Summary == b.Summary && a.Detail == b.Detail
+	})
 	s.loaded = true
 }
 
@@ -150,20 +159,6 @@ func (s *Settings) Err() error {
 		return &InvalidError{s.Diagnostics}
 	}
 	return nil
-}
-
-// sort orders the diagnostics by file, position and text, and drops repeated
-// ones: the same mistake is reported once.
-func (s *Settings) sort() {
-	pos := func(d *hcl.Diagnostic) hcl.Range { return *cmp.Or(d.Subject, &hcl.Range{}) }
-	slices.SortStableFunc(s.Diagnostics, func(a, b *hcl.Diagnostic) int {
-		ra, rb := pos(a), pos(b)
-		return cmp.Or(cmp.Compare(ra.Filename, rb.Filename), cmp.Compare(ra.Start.Line, rb.Start.Line),
-			cmp.Compare(ra.Start.Column, rb.Start.Column), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
-	})
-	s.Diagnostics = slices.CompactFunc(s.Diagnostics, func(a, b *hcl.Diagnostic) bool {
-		return pos(a) == pos(b) && a.Summary == b.Summary && a.Detail == b.Detail
-	})
 }
 
 // resolve reads all blocks, in an order in which what is used by others comes first.

@@ -44,7 +44,21 @@ func (s *Settings) resolveBundles(d *decoder) {
 		}
 		s.resolveWork(b, list)
 	}
-	s.compareClaims()
+	// Destinations that cannot be there together with another file of the settings.
+	for _, b := range s.Config.Bundles {
+		for _, t := range b.Templates {
+			if c, ok := s.claims[realPath(t.Source)]; ok && t.Source != "" {
+				s.errorAt(c.at, "Destination is a template", "%s is the source of the template at %s, which would be overwritten.", t.Source, t.Position)
+			}
+		}
+	}
+	for path, c := range s.claims {
+		for dir := filepath.Dir(path); len(dir) > 1; dir = filepath.Dir(dir) {
+			if other, ok := s.claims[dir]; ok {
+				s.errorAt(c.at, "Destination below another", "%s cannot be a directory: it is the file of template %q at %s.", dir, other.name, place(other.at))
+			}
+		}
+	}
 }
 
 func (s *Settings) resolveFile(b *decoder, full string, forEach bool) apply.FileConfig {
@@ -148,25 +162,6 @@ func (s *Settings) claim(d destination, name string) {
 	// A warning: another user could make the directory, and the other templates work.
 	if info, err := os.Stat(d.fixed); d.fixed != "" && err == nil && info.IsDir() {
 		s.warnAt(d.at, "Destination is a directory", "%s is a directory; name the file in it.", d.fixed)
-	}
-}
-
-// compareClaims finds destinations that cannot be there together with another file of the
-// settings.
-func (s *Settings) compareClaims() {
-	for _, b := range s.Config.Bundles {
-		for _, t := range b.Templates {
-			if c, ok := s.claims[realPath(t.Source)]; ok && t.Source != "" {
-				s.errorAt(c.at, "Destination is a template", "%s is the source of the template at %s, which would be overwritten.", t.Source, t.Position)
-			}
-		}
-	}
-	for path, c := range s.claims {
-		for dir := filepath.Dir(path); len(dir) > 1; dir = filepath.Dir(dir) {
-			if other, ok := s.claims[dir]; ok {
-				s.errorAt(c.at, "Destination below another", "%s cannot be a directory: it is the file of template %q at %s.", dir, other.name, place(other.at))
-			}
-		}
 	}
 }
 
@@ -363,24 +358,19 @@ func (s *Settings) contentsOrigin(at hcl.Range) origin {
 		_, body, _ := strings.Cut(text, "\n")
 		o := origin{file: at.Filename, line: at.Start.Line, at: at, indent: true}
 		if strings.HasPrefix(text, "<<-") {
-			o.column = leastIndent(body)
+			least := len(body) // number of blanks that "<<-" removes from every line
+			for line := range strings.Lines(body) {
+				if trimmed := strings.TrimLeft(line, " \t"); strings.TrimSpace(trimmed) != "" {
+					least = min(least, len(line)-len(trimmed))
+				}
+			}
+			o.column = least
 		}
 		return o
 	case strings.HasPrefix(text, `"`):
 		return origin{file: at.Filename, line: at.Start.Line - 1, column: at.Start.Column, at: at}
 	}
 	return origin{at: at}
-}
-
-// leastIndent is the number of blanks that "<<-" removes from every line.
-func leastIndent(body string) int {
-	least := len(body)
-	for line := range strings.Lines(body) {
-		if trimmed := strings.TrimLeft(line, " \t"); strings.TrimSpace(trimmed) != "" {
-			least = min(least, len(line)-len(trimmed))
-		}
-	}
-	return least
 }
 
 // parseTemplate parses a template as the agent will, and reports what is

@@ -169,7 +169,16 @@ func readTestFile(path string) (*testFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &testFile{path: path, lines: testLines(data)}
+	f, n := &testFile{path: path, lines: map[string]int{}}, 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		if m := testName.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+			var name string
+			if yaml.Unmarshal([]byte(m[1]), &name) == nil && f.lines[name] == 0 {
+				f.lines[name] = n
+			}
+		}
+	}
 	if err := template.UnmarshalStrict(data, f); err != nil {
 		return nil, err
 	}
@@ -193,21 +202,6 @@ func readTestFile(path string) (*testFile, error) {
 }
 
 var testName = regexp.MustCompile(`^\s*(?:-\s+)?name:\s*(.*?)\s*$`)
-
-func testLines(data []byte) map[string]int {
-	lines := map[string]int{}
-	n := 0
-	for line := range strings.Lines(string(data)) {
-		n++
-		if m := testName.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
-			var name string
-			if yaml.Unmarshal([]byte(m[1]), &name) == nil && lines[name] == 0 {
-				lines[name] = n
-			}
-		}
-	}
-	return lines
-}
 
 // check finds what is missing in a test, or there twice.
 func (c *testCase) check(f *testFile) error {

@@ -23,7 +23,22 @@ func Confd(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	}
 	t := first(m["template"])
 	if t == nil {
-		r.confdMain(m)
+		backend := text(m["backend"])
+		if backend == "zookeeper" || backend == "" {
+			r.ensemble("confd.toml", texts(m["nodes"]))
+		} else {
+			r.stored(backend)
+		}
+		for _, mode := range [][2]string{{"noop", "writes no file"}, {"onetime", "ends after one pass"}, {"sync-only", "runs no command"}} {
+			if text(m[mode[0]]) == "true" {
+				r.miss("%s = true: confd %s, and the agent does not; \"zkagent render --stdout\" only prints the files", mode[0], mode[1])
+			}
+		}
+		if p := strings.Trim(text(m["prefix"]), "/"); p != "" {
+			r.chroot = "/" + p
+			r.twoPrefixes()
+		}
+		r.keys(m, " has no counterpart here", nil, "backend", "nodes", "watch", "interval", "confdir", "log-level", "noop", "onetime", "sync-only", "prefix")
 		return r, nil
 	}
 	r.prefixed = r.prefixed || cleanPrefix(text(t["prefix"])) != ""
@@ -41,26 +56,6 @@ func (r *Result) twoPrefixes() {
 }
 
 const bothPrefixes = "confd.toml has a prefix and a resource has one: confd 0.16 takes only the first, forks join them; keep one of them"
-
-// confdMain is confd.toml.
-func (r *Result) confdMain(m map[string]any) {
-	backend := text(m["backend"])
-	if backend == "zookeeper" || backend == "" {
-		r.ensemble("confd.toml", texts(m["nodes"]))
-	} else {
-		r.stored(backend)
-	}
-	for _, mode := range [][2]string{{"noop", "writes no file"}, {"onetime", "ends after one pass"}, {"sync-only", "runs no command"}} {
-		if text(m[mode[0]]) == "true" {
-			r.miss("%s = true: confd %s, and the agent does not; \"zkagent render --stdout\" only prints the files", mode[0], mode[1])
-		}
-	}
-	if p := strings.Trim(text(m["prefix"]), "/"); p != "" {
-		r.chroot = "/" + p
-		r.twoPrefixes()
-	}
-	r.keys(m, " has no counterpart here", nil, "backend", "nodes", "watch", "interval", "confdir", "log-level", "noop", "onetime", "sync-only", "prefix")
-}
 
 // file translates a template table of confd or remco.
 func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadFunc, at func(string) string, translate func(*Result, *Template, string, dialect, ReadFunc)) {
