@@ -140,16 +140,23 @@ func TestWatcher_DeletedObjects(t *testing.T) {
 }
 
 // A ready that is cut off or emptied is damage in the default layout, too: it is no flat
-// tree without keys. The last tree stays, and a publish with Force and a rollback bring
-// the config back.
+// tree, whether keys of one were kept or not. The last tree stays, and a publish with Force
+// and a rollback bring the config back.
 func TestWatcher_DamagedReady(t *testing.T) {
 	t.Parallel()
-	for _, data := range []string{"", "{", `{"zkagent":1,"version":2,"dig`, `{"zkagent":1,"version":0}`} {
+	for _, data := range []string{"kept", "", "{", `{"zkagent":1,"version":2,"dig`, `{"zkagent":1,"version":0}`} {
 		t.Run(data, func(t *testing.T) {
 			t.Parallel()
 			s, path := dial(t), newRoot(t)
 			first, keys := map[string]string{"a": "1"}, map[string]string{"a": "2"}
-			mustPublish(t, s, path, "", first)
+			if data == "kept" {
+				data = ""
+				mustPublish(t, s, path, config.LayoutFlat, first)
+				_, err := Convert(soon(t), s, PublishConfig{Path: path}, true)
+				must(t, err)
+			} else {
+				mustPublish(t, s, path, "", first)
+			}
 			mustPublish(t, s, path, "", keys)
 			f := follow(t, dial(t), config.Config{Name: "c", Path: path})
 			f.await("the tree", has(keys))

@@ -50,6 +50,9 @@ var sourceFaults = []struct {
 	{"without ready", config.LayoutVersioned, "source-gone", func(x *trials) { x.removeTree("/config/one/ready") }},
 	{"another digest", config.LayoutVersioned, "source-unusable", func(x *trials) { x.ready(`"digest": ?"....`, `"digest":"0123`) }},
 	{"ready cut off", config.LayoutVersioned, "source-unusable", func(x *trials) { x.ready(`.{20}$`, "") }},
+	{"ready emptied", config.LayoutVersioned, "source-unusable", func(x *trials) { x.ready(`(?s).*`, "") }},
+	{"ready emptied", config.LayoutAuto, "source-unusable", func(x *trials) { x.ready(`(?s).*`, "") }},
+	{"objects deleted", config.LayoutAuto, "source-gone", func(x *trials) { x.removeTree("/config/one/objects") }},
 	{"ready cut off", config.LayoutAuto, "source-unusable", func(x *trials) { x.ready(`.{20}$`, "") }},
 }
 

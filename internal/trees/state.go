@@ -53,15 +53,20 @@ func lookReady(ctx context.Context, s *session.Session, root string) (*State, er
 	return st, err
 }
 
-// CheckFlat returns an error that matches [ErrReady] when there are versions and no keys
-// beside a ready that names no version: it was that of a versioned tree.
+// CheckFlat returns an error that matches [ErrReady] when a ready that names no version was
+// that of a versioned tree: there are versions, and no keys, or one version followed another.
 func CheckFlat(ctx context.Context, s *session.Session, root string) error {
 	names, _, err := s.Children(ctx, root)
+	var versions []*Manifest
+	there := slices.Contains(names, ElemVersions)
 	keys := slices.ContainsFunc(names, func(name string) bool { return !IsReserved(name) })
+	if there && keys { // a conversion keeps them, or has not come to its end
+		versions, err = ReadManifests(ctx, s, root)
+	}
 	switch {
 	case errors.Is(err, session.ErrNoAuth) || errors.Is(err, session.ErrNoNode):
 		return nil
-	case err == nil && !keys && slices.Contains(names, ElemVersions):
+	case err == nil && there && (!keys || slices.ContainsFunc(versions, func(m *Manifest) bool { return m.Parent != 0 })):
 		return fmt.Errorf("%w: it names no version, and there are versions", ErrReady)
 	}
 	return err
