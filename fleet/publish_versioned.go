@@ -283,7 +283,7 @@ func rollback(ctx context.Context, s *session.Session, cfg PublishConfig, to int
 			return Result{}, fmt.Errorf("config %s is flat and keeps no versions: %w", root, config.ErrNoVersion)
 		}
 		if to = cmp.Or(to, st.Ready.Previous); to == 0 {
-			return Result{}, fmt.Errorf("config %s: there is no version before %d: %w", root, st.Ready.Version, config.ErrNoVersion)
+			return Result{}, fmt.Errorf("config %s: version %d: %w", root, st.Ready.Version, ErrNoPrevious)
 		}
 		old, err := trees.Load(ctx, s, root, to, st.Content, 0)
 		if err != nil {

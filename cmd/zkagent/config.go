@@ -133,6 +133,9 @@ func explain(err error, t target) error {
 		return fail(exitFailed, err, "agents keep what they have; \"zkagent config restore "+t.name+" --from HOST\" publishes the tree of one of them",
 			"a publish of the whole tree with --force replaces it, with --rollout or, to all hosts at once, --rollout=false",
 			"\"zkagent config rollback "+t.name+" --rollout=false\" with --to brings back an older version; \"zkagent config history "+t.name+"\" lists them")
+	case errors.Is(err, fleet.ErrNoPrevious), errors.Is(err, trees.ErrGone) && !errors.Is(err, config.ErrNoVersion):
+		return fail(exitFailed, err, "\"zkagent config rollback "+t.name+"\" with --to brings back another version; \"zkagent config history "+t.name+"\" lists them",
+			"\"zkagent config restore "+t.name+" --from HOST\" publishes the tree that a host uses")
 	case errors.Is(err, config.ErrNotReady):
 		return fail(exitFailed, err, "nothing has been published at "+t.path)
 	case errors.Is(err, config.ErrNoVersion):

@@ -325,7 +325,7 @@ var (
 	SourceUnusable = define(Kind{Code: "source-unusable", Subject: "config, group or group of a set"},
 		"The latest state of a config tree or a group cannot be used: a key that may not be read, a wrong digest, more data than `max_bytes`. The text contains the cause.",
 		"The last good state. If there was none, nothing is rendered from it.",
-		"Correct the cause that the text names: the ACL of the key, the tree, or `max_bytes` in the block `config`, `group` or `groups`.")
+		"Correct the cause that the text names: the ACL of the key, or `max_bytes` in the block `config`, `group` or `groups`. Publish a damaged config again, or restore it: the section \"Damage\" of docs/fleet.md has the commands.")
 	StateDir = define(Kind{Code: "state-dir", Subject: "directory"},
 		"The state directory cannot be used.",
 		"No handoff, no saved view: a restart makes members blink.",
