@@ -323,9 +323,7 @@ func (a *Agent) retainConditions(cfg *Config) {
 			return hasSource(cfg, "group "+s) || strings.Contains(s, "/") && hasSource(cfg, "groups "+s)
 		},
 		condition.RolloutFailed: tree, condition.RolloutHalted: tree, condition.RolloutsNotFollowed: tree,
-		condition.SourceUnusable: func(s string) bool { return hasSource(cfg, s) },
-		condition.SourceGone:     func(s string) bool { return hasSource(cfg, s) },
-		condition.NameRefused:    func(s string) bool { return hasSource(cfg, s) || bundle(strings.TrimPrefix(s, "template ")) },
+		condition.NameRefused: func(s string) bool { return hasSource(cfg, s) || bundle(strings.TrimPrefix(s, "template ")) },
 	} {
 		a.conds.Retain(kind, keep)
 	}
@@ -338,6 +336,14 @@ func hasSource(cfg *Config, subject string) bool {
 		name := string(s.Kind) + " " + s.Name
 		return subject == name || s.Kind == view.KindGroups && strings.HasPrefix(subject, name+"/")
 	})
+}
+
+// closeSource closes the conditions of a source whose follower has ended: the next one knows
+// only those that it opens itself.
+func (a *Agent) closeSource(subject string) {
+	for _, kind := range []*condition.Kind{condition.SourceUnusable, condition.SourceGone} {
+		a.conds.Retain(kind, func(s string) bool { return s != subject && !strings.HasPrefix(s, subject+"/") })
+	}
 }
 
 // fileWatch loads the settings again when one of their files, or a template,

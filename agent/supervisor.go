@@ -91,7 +91,10 @@ func (s *supervisor) apply(ctx context.Context, specs []unitSpec, moved func()) 
 			previous[id], moving[id] = u.parts.value, u
 			continue
 		}
-		stopping.Go(func() { u.stop(ctx) })
+		stopping.Go(func() {
+			u.stop(ctx)
+			s.a.closeSource(u.spec.kind + " " + u.spec.name)
+		})
 	}
 	stopping.Wait()
 	for _, spec := range specs {

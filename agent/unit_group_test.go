@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/registry"
@@ -58,6 +59,40 @@ func TestGroups_HeldMembersAreACondition(t *testing.T) {
 	a.retainConditions(&Config{})
 	if got := subjects(); got != "" {
 		t.Errorf("open are %q", got)
+	}
+}
+
+// What the follower of a source has opened does not outlive it: the next one finds a source
+// that is there again, and knows of nothing to close.
+func TestSource_GoneAndBackWhileSettingsChange(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, func(w *world) {
+		w.pass(time.Minute)
+		h := w.hosts[0]
+		_, err := fleet.Delete(w.t.Context(), w.desk, worldRoot, "world", "")
+		w.must(err)
+		w.pass(time.Minute)
+		if !h.agent.conds.Has(condition.SourceGone, "config site") {
+			w.t.Errorf("open are %+v", h.agent.conds.List())
+		}
+		w.srv.Stop()
+		h.settings = 3 // of the config
+		w.must(h.reload())
+		w.srv.Start()
+		_, err = fleet.Restore(w.t.Context(), w.desk, worldRoot, "world")
+		w.must(err)
+		w.pass(time.Minute)
+		if list := h.agent.conds.List(); len(list) > 0 {
+			w.t.Errorf("all is well, and open are %+v", list)
+		}
+	})
+	a := &Agent{conds: &condition.Set{}}
+	for _, subject := range []string{"groups all", "groups all/web", "groups all2", "config all"} {
+		a.conds.Open(condition.SourceUnusable, subject, "")
+	}
+	a.closeSource("groups all")
+	if list := a.conds.List(); len(list) != 2 {
+		t.Errorf("open are %+v", list)
 	}
 }
 

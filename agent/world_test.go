@@ -111,6 +111,7 @@ type worldHost struct {
 	done   chan error
 	ok     time.Time // since when it is ok; zero: it is not
 	served bool      // its program has read members; guarded by w.mu
+	loaded string    // what its program has read last; guarded by w.mu
 
 	maintained time.Time // since when it is in maintenance; zero: it is not
 	kept       string    // what was in place while that was new; empty: not known yet
@@ -213,14 +214,14 @@ func (w *world) rollout(value string, replace bool) error {
 func (h *worldHost) config() Config {
 	out := filepath.Join(h.dir, "out")
 	n := h.settings
-	site := source(view.KindConfig, "site")
+	site, group := source(view.KindConfig, "site"), []string{"web", "pool"}[n%9/8]
 	return Config{
 		ID: h.id, Host: h.id, OnStop: "leave", StateDir: filepath.Join(h.dir, "state"), Logger: seedLogger(), Run: h.run, ZooKeeper: h.w.zk(h.id),
 		Services:  []registry.ServiceConfig{{Name: "web", Groups: []string{worldGroup}, MemberID: h.id, Address: "10.0.0.1", Port: h.port()}},
 		Configs:   []config.Config{{Name: "site", Path: worldRoot, MaxBytes: []int64{0, 1 << 20}[n%4/3]}},
 		Elections: []election.Config{{Name: "job", Path: "/elections/job"}},
 		Groups: []registry.GroupConfig{{
-			Name: "web", Path: worldGroup, OnEmpty: "render", NoDamping: n%3 == 1, Guard: registry.GuardConfig{MinMembers: 1, MaxLoss: []float64{0, 0.5}[n%5/4]},
+			Name: group, Path: worldGroup, OnEmpty: "render", NoDamping: n%3 == 1, Guard: registry.GuardConfig{MinMembers: 1, MaxLoss: []float64{0, 0.5}[n%5/4]},
 		}},
 		Hooks: []hook.Config{
 			{Name: "each", OnChange: []view.Source{site}, Command: argv("each", out)},
@@ -230,7 +231,7 @@ func (h *worldHost) config() Config {
 			Name: []string{"out", "other"}[n%7/6],
 			Templates: []apply.FileConfig{{
 				Name: "out", Destination: fixedPath(h.dir, "out"),
-				Contents: fmt.Sprintf(`{{ key "site/v" }} s%d{{ range members "web" }} {{ .Port }}{{ else }}{{ end }}`, n),
+				Contents: fmt.Sprintf(`{{ key "site/v" }} s%d{{ range members %q }} {{ .Port }}{{ else }}{{ end }}`, n, group),
 			}},
 			Check: &apply.CheckConfig{At: h.at, Command: command.Command{Text: "check", Args: func(v command.Vars) ([]string, error) {
 				if h.at == "staged" {
@@ -238,7 +239,7 @@ func (h *worldHost) config() Config {
 				}
 				return []string{"check", out}, nil
 			}}},
-			Reload: &apply.ReloadConfig{OnFailure: "restore", Retry: 1, Command: argv("reload", out)},
+			Reload: &apply.ReloadConfig{OnFailure: []string{"restore", "keep"}[n%11/10], Retry: 1, Command: argv("reload", out)},
 		}},
 	}
 }
@@ -324,7 +325,7 @@ func (h *worldHost) run(ctx context.Context, c proc.Command) (proc.Result, error
 	case members == "" && h.served:
 		w.t.Errorf("%s: the program of %s reads a file without members", time.Since(w.began), h.id)
 	}
-	h.served = h.served || members != ""
+	h.served, h.loaded = h.served || members != "", string(data)
 	return proc.Result{}, nil
 }
 
@@ -390,15 +391,7 @@ func (w *world) step() {
 		_, err := fleet.Restore(ctx, w.desk, worldRoot, "world")
 		w.note("restore: %v", err)
 	case n < 15:
-		w.note("all sessions of the hosts expire")
-		w.mu.Lock()
-		w.expired = time.Now()
-		w.mu.Unlock()
-		for _, id := range w.srv.SessionIDs() {
-			if id != w.desk.ID() {
-				w.srv.ExpireSession(id)
-			}
-		}
+		w.expire()
 	case n == 15:
 		h := w.host()
 		w.note("the connection of %s is cut", h.id)
@@ -408,6 +401,16 @@ func (w *world) step() {
 		w.note("outage of %s", took)
 		w.srv.Stop()
 		w.pass(took)
+		if w.r.IntN(3) == 0 {
+			h := w.host()
+			w.note("%s restarts in it", h.id)
+			h.stop(stopHandOver)
+			h.start()
+			w.pass(time.Duration(w.r.IntN(30)) * time.Second)
+		}
+		if w.r.IntN(2) == 0 {
+			w.expire()
+		}
 		w.srv.Start()
 	case n < 19:
 		h, how := w.host(), []stopMode{stopLeave, stopHandOver}[w.r.IntN(2)]
@@ -417,7 +420,7 @@ func (w *world) step() {
 		h.start()
 	case n >= 22:
 		h := w.host()
-		h.settings, h.broken = h.settings+1, w.r.IntN(5) == 0
+		h.settings, h.broken = h.settings+1+w.r.IntN(4), w.r.IntN(5) == 0
 		w.note("settings %d of %s: %v", h.settings, h.id, h.reload())
 	case n == 19:
 		w.mu.Lock()
@@ -428,6 +431,19 @@ func (w *world) step() {
 		h, on := w.host(), w.r.IntN(2) == 0
 		w.note("%s in maintenance: %t", h.id, on)
 		h.maintain(on)
+	}
+}
+
+// expire ends the sessions of all hosts.
+func (w *world) expire() {
+	w.note("all sessions of the hosts expire")
+	w.mu.Lock()
+	w.expired = time.Now()
+	w.mu.Unlock()
+	for _, id := range w.srv.SessionIDs() {
+		if id != w.desk.ID() {
+			w.srv.ExpireSession(id)
+		}
 	}
 }
 
@@ -557,6 +573,9 @@ func (w *world) rest() {
 			w.t.Errorf("%s: %s has %q of %q, want %s of settings%sand %q", time.Since(w.began), h.id, value, members, want, settings, ports)
 		}
 		w.mu.Lock()
+		if data := read(w.t, filepath.Join(h.dir, "out")); h.loaded != data {
+			w.t.Errorf("%s: the program of %s has read %q, and %q is in place", time.Since(w.began), h.id, h.loaded, data)
+		}
 		if got := w.values[h.hooked]; got != want {
 			w.t.Errorf("%s: the hook of %s has run for %q, want %s", time.Since(w.began), h.id, got, want)
 		}
