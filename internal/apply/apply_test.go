@@ -183,7 +183,7 @@ func TestApply_NoteOfAReloadFails(t *testing.T) {
 	if text := b.PendingText("out"); text != "" || exists(b.path("out")) {
 		t.Errorf("%q, the file is there: %v", text, exists(b.path("out")))
 	}
-	_ = b.pending.add("out", true) // Old files came back, and the program has not read them.
+	_ = b.pending.add("out", "", true) // Old files came back, and the program has not read them.
 	b.bad(b.bundle(c), stageSwap, "no space left")
 	if text := b.PendingText("out"); !strings.Contains(text, "taken back") {
 		t.Errorf("%q", text)

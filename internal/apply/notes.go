@@ -145,16 +145,18 @@ type pendingReloads struct{ files.Map[pendingReload] }
 type pendingReload struct {
 	Since    time.Time `json:"since"`
 	Restored bool      `json:"restored,omitempty"` // of old files that came back
+	// File is the first destination: the settings may give its bundle another name.
+	File string `json:"file,omitempty"`
 }
 
 // add notes that the bundle's reload is pending: of new files, or of restored ones.
-func (p pendingReloads) add(bundle string, restored bool) error {
+func (p pendingReloads) add(bundle, file string, restored bool) error {
 	return p.Change(func(all map[string]pendingReload) files.Write {
 		r, ok := all[bundle]
 		if ok && r.Restored == restored {
 			return files.WriteNothing
 		}
-		if r.Restored = restored; !ok {
+		if r.Restored, r.File = restored, file; !ok {
 			r.Since = time.Now()
 		}
 		all[bundle] = r

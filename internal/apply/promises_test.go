@@ -217,7 +217,7 @@ func TestRecover_WithoutAReloadNothingIsPending(t *testing.T) {
 func TestRetain_ForgetsReloadsThatAreNoMore(t *testing.T) {
 	t.Parallel()
 	b, _ := newPlayBed(t)
-	if err := errors.Join(b.pending.add("gone", false), b.pending.add("web", false)); err != nil {
+	if err := errors.Join(b.pending.add("gone", "", false), b.pending.add("web", "", false)); err != nil {
 		t.Fatal(err)
 	}
 	b.Retain([]Config{{Name: "gone"}, {Name: "web", Reload: &ReloadConfig{Command: argv("reload")}}})

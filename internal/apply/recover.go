@@ -169,12 +169,14 @@ func (e *Engine) sweep(c *Config) {
 }
 
 // Retain forgets the pending reloads of bundles that the settings do not have, or
-// that have no reload command any more; and failures for which no host waits.
+// that have no reload command any more; and failures for which no host waits. A bundle that
+// has another name now has the reload of its first file.
 func (e *Engine) Retain(bundles []Config) {
-	reloads, rolling := map[string]bool{}, map[string]bool{}
+	reloads, rolling, of := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for i := range bundles {
 		if r := bundles[i].Reload; r != nil && r.Command.Set() {
 			reloads[bundles[i].Name], rolling[bundles[i].Name] = true, r.Rolling != nil
+			of[(&parsed{Config: bundles[i]}).vars(nil).Destination] = bundles[i].Name
 		}
 	}
 	for name, h := range e.halts.All() {
@@ -182,12 +184,16 @@ func (e *Engine) Retain(bundles []Config) {
 			e.Halted(name, h)
 		}
 	}
-	for name := range e.pending.All() {
+	for name, r := range e.pending.All() {
 		if reloads[name] {
 			continue
 		}
-		if err := e.pending.clear(name); err != nil {
-			e.Log.Warn("cannot remove the note of a pending reload", "template", name, "err", err)
+		err := e.pending.clear(name)
+		if heir := of[r.File]; heir != "" && r.File != "" {
+			err = errors.Join(e.pending.add(heir, r.File, r.Restored), err)
+		}
+		if err != nil {
+			e.Log.Warn("cannot change the note of a pending reload", "template", name, "err", err)
 		}
 	}
 }

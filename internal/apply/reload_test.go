@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -229,4 +230,34 @@ func TestSwapLock_KeepsReloadAndSwapApart(t *testing.T) {
 		}
 		again()
 	})
+}
+
+// The reload of a bundle is pending, and the settings give the bundle another name: in this
+// process, or before the next one.
+func TestReload_PendingOfARenamedBundle(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		b := newApplyBed(t)
+		b.keys(map[string]string{"v": "1"})
+		c := b.file("old", `{{ key "web/v" }}`)
+		c.Reload = &ReloadConfig{Command: script("test -e %s && cat %s > %s", b.path("up"), b.path("old"), b.path("read")), OnFailure: onFailureKeep}
+		b.bad(b.bundle(c), stageReload, "exit status 1")
+		if err := os.WriteFile(b.path("up"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.Name = "new"
+		if restart {
+			b.Close()
+			b.Engine = New(b.Options)
+			b.Recover([]Config{c})
+		} else {
+			b.Retain([]Config{c})
+		}
+		b.good(b.bundle(c))
+		if got := read(t, b.path("read")); got != "1" {
+			t.Errorf("the next process %v: the program has read %q", restart, got)
+		}
+		if !b.PendingSince("old").IsZero() || !b.PendingSince("new").IsZero() {
+			t.Error("a reload is pending")
+		}
+	}
 }

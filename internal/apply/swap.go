@@ -183,7 +183,7 @@ func (t *applying) pend(restored bool) error {
 	if t.job.key == "" {
 		return nil
 	}
-	return t.pending.add(t.name, restored)
+	return t.pending.add(t.name, t.job.Bundle.vars(nil).Destination, restored)
 }
 
 // withdrawPending makes the note what it was before this apply.
