@@ -134,7 +134,7 @@ func NewGroup(cfg GroupConfig) *Group {
 	}
 	for _, before := range cfg.Before {
 		if before.Path == cfg.Path {
-			g.rule.resume(before)
+			g.rule.resume(time.Now(), before)
 		}
 	}
 	g.prober.found, g.prober.dial = g.wakeRun, new(net.Dialer).DialContext

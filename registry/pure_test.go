@@ -69,7 +69,8 @@ func ports(set members) (all, held []int) {
 	return all, held
 }
 
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+// epoch is when the tests of the rule begin, and later is after them.
+var epoch, later = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2036, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // One script per case: seconds, members that are there, members and held ones
 // that are used.
@@ -448,7 +449,7 @@ func TestRule_OnlyMembersThatServeReplace(t *testing.T) {
 			if i == tt.again && i > 0 {
 				before := &view.Group{Members: got.values(nil, nil), Holding: r.since, Out: r.out()}
 				r = usual()
-				r.resume(before)
+				r.resume(later, before)
 			}
 			got, _ = r.step(epoch.Add(time.Duration(i)*time.Second), setOf(set...))
 		}
@@ -472,7 +473,7 @@ func TestRule_MassLossAtTheEndOfAHold(t *testing.T) {
 		if how == "restarted" {
 			before := &view.Group{Members: got.values(nil, nil), Holding: r.since, Out: r.out()}
 			r = usual()
-			r.resume(before)
+			r.resume(later, before)
 		}
 		for _, after := range []time.Duration{10*time.Minute + 2*time.Second, 19 * time.Minute} {
 			got, next := r.step(epoch.Add(after), nil)
@@ -655,13 +656,33 @@ func TestRule_ResumeWithoutAHold(t *testing.T) {
 		used, held int
 	}{{nil, 10, 10}, {upTo(4), 10, 6}, {upTo(9), 9, 0}, {upTo(12), 12, 0}} {
 		r := usual()
-		r.resume(&view.Group{Members: setOf(upTo(10)...).values(nil, nil)})
+		r.resume(later, &view.Group{Members: setOf(upTo(10)...).values(nil, nil)})
 		got, _ := r.step(epoch, setOf(tt.there...))
 		if all, held := ports2(got); all != tt.used || held != tt.held {
 			t.Errorf("%v: %d members, %d held; want %d and %d", tt.there, all, held, tt.used, tt.held)
 		}
 		if got, _ := r.step(epoch.Add(11*time.Minute), setOf(tt.there...)); len(got) != len(tt.there) {
 			t.Errorf("%v: %d members after the hold, want %d", tt.there, len(got), len(tt.there))
+		}
+	}
+}
+
+// The hold of a process whose clock was an hour or years ahead ends like any other.
+func TestRule_ResumeAfterAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, 10000 * time.Hour} {
+		r := usual()
+		r.step(epoch.Add(ahead), setOf(upTo(10)...))
+		r.step(epoch.Add(ahead+time.Second), setOf(upTo(4)...))
+		used, _ := r.step(epoch.Add(ahead+time.Minute), setOf(upTo(3)...))
+		before := &view.Group{Members: used.values(nil, nil), Holding: r.since, Out: r.out()}
+		r = usual()
+		r.resume(epoch, before)
+		got, next := r.step(epoch, setOf(upTo(3)...))
+		if all, held := ports2(got); all != 10 || held != 7 || !next.Equal(epoch.Add(DefaultHold)) {
+			t.Errorf("%d members, %d held, until %v", all, held, next)
+		}
+		if got, _ = r.step(next, setOf(upTo(3)...)); len(got) != 3 {
+			t.Errorf("after the hold there are %d members, want 3", len(got))
 		}
 	}
 }
@@ -684,7 +705,7 @@ func TestRule_Resume(t *testing.T) {
 		{11 * time.Minute, upTo(4), 4, 0},
 	} {
 		r := usual()
-		r.resume(before)
+		r.resume(later, before)
 		got, _ := r.step(epoch.Add(tt.after), setOf(tt.there...))
 		if all, held := ports2(got); all != tt.used || held != tt.held {
 			t.Errorf("%v after %s: %d members, %d held; want %d and %d", tt.there, tt.after, all, held, tt.used, tt.held)

@@ -140,12 +140,14 @@ func (r *rule) step(now time.Time, actual members) (members, time.Time) {
 }
 
 // resume continues from the set of an earlier follower and its hold, as if the members had
-// been there until now.
-func (r *rule) resume(before *view.Group) {
+// been there until now. What is to come by its clock, which was wrong, is now.
+func (r *rule) resume(now time.Time, before *view.Group) {
 	if r.cfg.Off {
 		return
 	}
-	r.started, r.since = true, before.Holding
+	if r.started = true; !before.Holding.IsZero() {
+		r.since = earliest(before.Holding, now)
+	}
 	lost := map[string]time.Time{} // since when, by address and id
 	for _, s := range before.Out {
 		lost[s.Address+" "+s.ID] = s.Since
@@ -153,7 +155,7 @@ func (r *rule) resume(before *view.Group) {
 	r.records = map[memberKey]*memberRecord{}
 	for _, m := range before.Members {
 		if m.Held {
-			out := cmp.Or(lost[m.Address()+" "+m.ID], before.Holding)
+			out := earliest(cmp.Or(lost[m.Address()+" "+m.ID], r.since), now)
 			r.records[keyOf(&m)] = &memberRecord{member: &m, at: out, out: out, gone: true, excused: true}
 			m.Held = false
 		}

@@ -190,7 +190,7 @@ func (p *ruleProgram) restart() {
 	cfg := p.r.cfg
 	p.r = usual()
 	p.r.cfg = cfg
-	p.r.resume(before)
+	p.r.resume(later, before)
 	p.log = append(p.log, "restart")
 }
 
