@@ -49,6 +49,7 @@ type loop struct {
 	good     view.View            // the latest view from which every bundle was in place
 	granted  map[view.Source]turn // of the trees of which this host has one
 	declared []view.Source
+	places   []Place                   // the declared sources with their znodes
 	live     map[view.Source]time.Time // when each source last changed in this process
 	complete bool                      // every declared source has reported at least once
 	cached   bool                      // running from the last known good view
@@ -210,8 +211,8 @@ func (l *loop) take(u view.Update) {
 // update takes in one update. An equal state is no change.
 func (l *loop) update(u view.Update) {
 	s := u.Source()
-	if !slices.Contains(l.declared, s) {
-		return // of a unit that was just stopped.
+	if !slices.Contains(l.places, Place{s, pathOf(u)}) {
+		return // of a unit that stops.
 	}
 	first := l.live[s].IsZero()
 	if old := l.v.Get(s); old != nil && old.Equal(u) {
@@ -267,7 +268,7 @@ func (l *loop) step(ctx context.Context, now time.Time) time.Duration {
 // know about their files under their names.
 func (l *loop) set(declared []view.Source, bundles []*bundle) {
 	old := l.bundles
-	l.declared, l.isSet = declared, true
+	l.declared, l.places, l.isSet = declared, l.a.cfg.Load().Places(), true
 	l.bundles = map[string]*bundle{}
 	now := time.Now()
 	for _, b := range bundles {
@@ -294,8 +295,8 @@ func (l *loop) set(declared []view.Source, bundles []*bundle) {
 		shown := l.bundles[name].shownBundle
 		l.shown = append(l.shown, &shown)
 	}
-	for _, s := range l.v.Sources() {
-		if !slices.Contains(declared, s) {
+	for _, s := range l.v.Sources() { // What another znode holds is not known.
+		if !slices.Contains(l.places, Place{s, pathOf(l.v.Get(s))}) {
 			l.use(l.v.Without(s))
 			delete(l.live, s)
 		}
@@ -350,8 +351,8 @@ func (l *loop) start(now time.Time) time.Duration {
 // takeLastGood fills in what has not reported from the last known good view.
 func (l *loop) takeLastGood(now time.Time) {
 	l.cached, l.dirty, l.v.At = true, true, now
-	for _, p := range l.a.cfg.Load().Places() {
-		if u := l.lastGood.Get(p.Source); u != nil && slices.Contains(l.declared, p.Source) && l.v.Get(p.Source) == nil && pathOf(u) == p.Path {
+	for _, p := range l.places {
+		if u := l.lastGood.Get(p.Source); u != nil && l.v.Get(p.Source) == nil && pathOf(u) == p.Path {
 			l.use(l.v.With(u))
 		}
 	}

@@ -231,7 +231,7 @@ func sourceList(sources []view.Source) string {
 	return strings.Join(names, ", ")
 }
 
-// pathOf is the znode of a state; empty for what has none.
+// pathOf is the znode of a state.
 func pathOf(u view.Update) string {
 	switch u := u.(type) {
 	case *view.Tree:
@@ -239,6 +239,8 @@ func pathOf(u view.Update) string {
 	case *view.Group:
 		return u.Path
 	case *view.Groups:
+		return u.Path
+	case *view.Leader:
 		return u.Path
 	}
 	return ""

@@ -80,6 +80,47 @@ func TestLoop_LoadsDuringAnApply(t *testing.T) {
 	}
 }
 
+// Settings that give a source another znode, and change the template with it: nothing is
+// rendered from what the previous znode holds.
+func TestLoop_SourceMoves(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		dest := filepath.Join(dir, "out")
+		settings := func(root, contents string) Config {
+			return Config{
+				ID: "a1", Logger: slog.New(slog.DiscardHandler), ZooKeeper: session.Config{Servers: []string{"127.0.0.1:1"}},
+				Configs: []config.Config{{Name: "web", Path: root}},
+				Bundles: []apply.Config{{Name: "web", Templates: []apply.FileConfig{{Name: "f", Contents: contents, Destination: fixedPath(dir, "out")}}}},
+			}
+		}
+		is := func(want string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			if got := read(t, dest); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		cfg := settings("/config/web", `{{ key "web/v" }}`)
+		a, ctx, end := runLoop(t, &cfg)
+		defer end()
+		is("1")
+		next := settings("/config/next", `{{ keyOrDefault "web/w" "none" }}`)
+		bundles, err := parseBundles(&next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.cfg.Store(&next)
+		a.loop.do(ctx, func() { a.loop.set(next.Sources(), bundles) })
+		a.loop.send(view.TreeOf("web", "/config/web", map[string]string{"v": "3"})) // of the unit that is about to stop
+		is("1")
+		if !a.conds.Has(condition.WaitingForSources, "") {
+			t.Error("the agent does not say that it waits for the new znode")
+		}
+		a.loop.send(view.TreeOf("web", "/config/next", map[string]string{"w": "2"}))
+		is("2")
+	})
+}
+
 // runLoop runs the loop of an agent whose config web has one key, until the returned
 // function ends it.
 func runLoop(t *testing.T, cfg *Config) (*Agent, context.Context, func()) {
