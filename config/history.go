@@ -49,7 +49,7 @@ func describe(m *trees.Manifest) Version {
 // cannot be decoded is left out. The error matches [ErrNoVersion] when the tree
 // is flat, which keeps none.
 func History(ctx context.Context, s *session.Session, root string) ([]Version, error) {
-	r, _, err := trees.ReadReady(ctx, s, root)
+	r, _, err := trees.ReadReady(ctx, session.Usable(s, root), root)
 	if err != nil && !errors.Is(err, ErrNotReady) && !errors.Is(err, ErrDamaged) {
 		return nil, err
 	}
@@ -91,6 +91,7 @@ type Origin struct {
 // It reads the kept versions once, and only those of their buckets that hold the
 // keys and differ from the next version. It reads no values.
 func Origins(ctx context.Context, s *session.Session, root string, n int64, keys []string) (map[string]Origin, error) {
+	s = session.Usable(s, root)
 	manifests, err := trees.ReadManifests(ctx, s, root)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func Read(ctx context.Context, s *session.Session, root string) (*view.Tree, err
 
 // ReadPlain reads a tree without a ready rule.
 func ReadPlain(ctx context.Context, s *session.Session, root string) (*view.Tree, error) {
-	nodes, last, err := trees.Walk(ctx, s, root)
+	nodes, last, err := trees.Walk(ctx, session.Usable(s, root), root)
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +58,7 @@ func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, 
 	if err := ValidateKey(key); err != nil {
 		return nil, 0, fmt.Errorf("look up: %w", err)
 	}
+	s = session.Usable(s, root)
 	var value []byte
 	found := false
 	st, err := trees.Steady(ctx, s, root, func(st *trees.State) error {

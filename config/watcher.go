@@ -116,9 +116,7 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 		w.edit(func(st *Status) { st.Following = false })
 		w.setWaiting("a session")
 	}()
-	if err := session.ValidatePath(w.cfg.Path); err != nil {
-		return fmt.Errorf("config %s: %w", w.cfg.Name, err)
-	}
+	s = session.Usable(s, w.cfg.Path)
 	// A new session may be served by a server that lags behind what the last one
 	// showed: the tree would go back to a previous state for a while.
 	if err := s.Sync(ctx, w.cfg.Path); err != nil {
@@ -341,7 +339,7 @@ type Sessions interface {
 
 // In returns a [Sessions] with a single session. After that session ends, Session
 // returns an error.
-func In(s *session.Session) Sessions { return oneSession{s} }
+func In(s *session.Session) Sessions { return oneSession{session.Usable(s, "/")} }
 
 type oneSession struct{ s *session.Session }
 
@@ -366,6 +364,9 @@ func (o oneSession) Session(ctx context.Context) (*session.Session, error) {
 // session will come. It logs problems that a person can fix, such as an ACL, and
 // continues. A program that wants to show such problems uses a [Watcher].
 func Follow(ctx context.Context, sessions Sessions, cfg Config, use func(*view.Tree)) error {
+	if sessions == nil {
+		return fmt.Errorf("config %s: %w", cfg.Name, session.ErrNoSession)
+	}
 	w := NewWatcher(cfg)
 	for {
 		s, err := sessions.Session(ctx)

@@ -86,9 +86,13 @@ func New(cfg Config) *Candidate {
 // Once. It returns an error when it cannot continue in this session.
 func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.Leader)) error {
 	participants, err := recipe.Candidates(c.cfg.Path, c.cfg.Dialect, c.cfg.Logger)
+	if err == nil && c.cfg.ID == "" {
+		err = errors.New("ID is empty; it names this candidate to the others")
+	}
 	if err != nil {
 		return fmt.Errorf("election %s: %w", c.cfg.Name, err)
 	}
+	s = session.Usable(s, c.cfg.Path)
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	learned := make(chan func(*outlook))

@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,16 @@ func TestResign_GivenUpWhileTheContextEnds(t *testing.T) {
 		must(t, <-ran)
 		if w.Exists(term.Path) {
 			t.Error("the znode stays")
+		}
+	})
+}
+
+// A candidate without an ID is refused at once: nobody could tell who leads.
+func TestRun_NeedsAnID(t *testing.T) {
+	bubble(t, func(t *testing.T, w *memzk.Server) {
+		err := New(Config{Path: "/e", Lead: func(context.Context, Term) {}}).Run(t.Context(), dialMem(t, w, "a"), nil)
+		if err == nil || !strings.Contains(err.Error(), "ID is empty") {
+			t.Errorf("got %v", err)
 		}
 	})
 }

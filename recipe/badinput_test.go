@@ -265,14 +265,28 @@ func TestMisuse_Configs(t *testing.T) {
 			_, err := NewLease(s, cfg).TryAcquire(ctx)
 			return err
 		}
-		for what, err := range map[string]error{
-			"no work":          NewPartitioner(PartitionerConfig{Path: "/r/p", ID: "a", Shards: []string{"1"}}).Run(ctx, s),
-			"no duration":      lease(LeaseConfig{Holder: "a"}),
-			"part of a second": lease(LeaseConfig{Holder: "a", Duration: time.Millisecond}),
-			"no holder":        lease(LeaseConfig{Duration: time.Minute}),
+		work := func(context.Context, string, *Hold) {}
+		join := func(id string) error { return NewGroup(s, "/r/g", nil).Join(ctx, id, nil) }
+		begun := time.Now()
+		for field, err := range map[string]error{
+			"Work":            NewPartitioner(PartitionerConfig{Path: "/r/p", ID: "a", Shards: []string{"1"}}).Run(ctx, s),
+			"ID or shard":     NewPartitioner(PartitionerConfig{Path: "/r/p", Shards: []string{"1"}, Work: work}).Run(ctx, s),
+			`shard "a/b"`:     NewPartitioner(PartitionerConfig{Path: "/r/p", ID: "a", Shards: []string{"a/b"}, Work: work}).Run(ctx, s),
+			"Duration 0s":     lease(LeaseConfig{Holder: "a"}),
+			"Duration 1ms":    lease(LeaseConfig{Holder: "a", Duration: time.Millisecond}),
+			"Holder":          lease(LeaseConfig{Duration: time.Minute}),
+			"K is 0":          second(NewSemaphore(s, SemaphoreConfig{Path: "/r/s"}).Acquire(ctx)),
+			"0 permits":       second(NewSemaphore(s, SemaphoreConfig{Path: "/r/s", K: 1}).AcquireN(ctx, 0)),
+			"N is 0":          second(NewDoubleBarrier(s, DoubleBarrierConfig{Path: "/r/d"}).Enter(ctx)),
+			`ID "a/b"`:        second(NewDoubleBarrier(s, DoubleBarrierConfig{Path: "/r/d", N: 1, ID: "a/b"}).Enter(ctx)),
+			`id ""`:           join(""),
+			`id "a/b"`:        join("a/b"),
+			"no locks":        second(NewMultiLock().Acquire(ctx)),
+			"or one is nil":   second(NewMultiLock(NewLock(s, LockConfig{Path: "/r/l"}), nil).Acquire(ctx)),
+			"unknown dialect": second(NewLock(s, LockConfig{Path: "/r/l", Dialect: "x"}).Acquire(ctx)),
 		} {
-			if err == nil || errors.Is(err, ErrInTheWay) {
-				t.Errorf("%s: got %v", what, err)
+			if err == nil || errors.Is(err, ErrInTheWay) || !strings.Contains(err.Error(), field) || time.Since(begun) > 0 {
+				t.Errorf("got %v after %s, want an error that says %q", err, time.Since(begun), field)
 			}
 		}
 		if w.Exists("/r") {

@@ -26,7 +26,9 @@ type Barrier struct {
 
 // NewBarrier returns the barrier at path. It does no I/O. The barrier is open
 // while path does not exist.
-func NewBarrier(s *session.Session, path string) *Barrier { return &Barrier{s, path} }
+func NewBarrier(s *session.Session, path string) *Barrier {
+	return &Barrier{session.Usable(s, path), path}
+}
 
 // Close closes the barrier. Closing a closed barrier succeeds.
 func (b *Barrier) Close(ctx context.Context) error {
@@ -105,7 +107,7 @@ const readyName = "ready"
 
 // NewDoubleBarrier returns one member of a double barrier. It does no I/O.
 func NewDoubleBarrier(s *session.Session, cfg DoubleBarrierConfig) *DoubleBarrier {
-	return &DoubleBarrier{s: s, cfg: cfg, ready: child(cfg.Path, readyName)}
+	return &DoubleBarrier{s: session.Usable(s, cfg.Path), cfg: cfg, ready: child(cfg.Path, readyName)}
 }
 
 // Enter returns when N members are inside. It returns ErrRound when the round began
@@ -113,7 +115,7 @@ func NewDoubleBarrier(s *session.Session, cfg DoubleBarrierConfig) *DoubleBarrie
 // first, Enter removes our member.
 func (b *DoubleBarrier) Enter(ctx context.Context) (*Hold, error) {
 	if b.cfg.N < 1 || strings.Contains(b.cfg.ID, "/") {
-		return nil, fmt.Errorf("enter %s: %d members, id %q: %w", b.cfg.Path, b.cfg.N, b.cfg.ID, ErrFormat)
+		return nil, fmt.Errorf("enter %s: %w: N is %d and ID %q; N is 1 or more, and an ID has no slash", b.cfg.Path, ErrFormat, b.cfg.N, b.cfg.ID)
 	}
 	// Set the watch before our znode exists: then we notice ready even if it
 	// exists only for a moment.

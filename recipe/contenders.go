@@ -33,7 +33,7 @@ type Contender struct {
 // order. It reads every layout that this package knows. A path that does not exist
 // has no contenders.
 func Contenders(ctx context.Context, s *session.Session, path string) ([]Contender, error) {
-	list, err := contenders(ctx, s, path, func(name string) bool {
+	list, err := contenders(ctx, session.Usable(s, path), path, func(name string) bool {
 		_, ok := parseContender(name)
 		return ok
 	})

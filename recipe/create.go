@@ -296,6 +296,9 @@ func (o *operations) marker(ctx context.Context) (*marker, error) {
 		return m, nil
 	default:
 	}
+	if err := context.Cause(o.s.Context()); err != nil {
+		return nil, err
+	}
 	m := &marker{}
 	err := withParents(ctx, o.s, child(o.dir(), "x"), func() error {
 		path, stat, err := o.s.CreateProtected(ctx, o.dir(), "", nil, session.Ephemeral)

@@ -37,12 +37,15 @@ type Member struct {
 
 // NewGroup returns the group at path. It does no I/O.
 func NewGroup(s *session.Session, path string, logger *slog.Logger) *Group {
-	return &Group{s: s, path: path, logger: logger}
+	return &Group{s: session.Usable(s, path), path: path, logger: logger}
 }
 
 // Join makes this process a member until ctx or the session ends. It blocks, and
 // returns what [Node.Run] returns.
 func (g *Group) Join(ctx context.Context, id string, data []byte) error {
+	if id == "" || strings.Contains(id, "/") {
+		return fmt.Errorf("join group %s: %w: id %q is not the name of a znode", g.path, session.ErrBadPath, id)
+	}
 	return NewNode(NodeConfig{Path: child(g.path, id), Data: data, Logger: g.logger}).Run(ctx, g.s)
 }
 
@@ -154,9 +157,9 @@ func (p *Partitioner) validate() error {
 	}
 	for _, name := range append([]string{p.cfg.ID}, p.cfg.Shards...) {
 		if name == "" || strings.Contains(name, "/") {
-			return fmt.Errorf("%w: %q is not the name of a znode", session.ErrBadPath, name)
+			return fmt.Errorf("%w: ID or shard %q is not the name of a znode", session.ErrBadPath, name)
 		}
-		if err := session.ValidatePath(child(p.cfg.Path, name)); err != nil {
+		if err := session.ValidatePath("/" + name); err != nil {
 			return err
 		}
 	}
@@ -167,6 +170,7 @@ func (p *Partitioner) validate() error {
 // has returned. It returns nil when ctx ends, the session's cause when the session ends,
 // and an error when it cannot continue. Run it again in the next session.
 func (p *Partitioner) Run(ctx context.Context, s *session.Session) error {
+	s = session.Usable(s, p.cfg.Path)
 	if err := p.validate(); err != nil {
 		return fmt.Errorf("partitioner %s: %w", p.cfg.Path, err)
 	}

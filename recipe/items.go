@@ -88,6 +88,7 @@ type items struct {
 
 // newItems returns the items of a queue in the layout of [Queue].
 func newItems(s *session.Session, cfg QueueConfig, parse func(string) (item, bool)) *items {
+	s = session.Usable(s, cfg.Path)
 	return &items{
 		s: s, dir: cfg.Path, claims: cfg.Path + "-taken", maxLen: cfg.MaxLen, maxAttempts: cfg.MaxAttempts,
 		path: cfg.Path, parse: parse, ops: newOperations(s, cfg.Path), skipped: map[string]bool{},

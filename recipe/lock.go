@@ -50,8 +50,8 @@ func NewLock(s *session.Session, cfg LockConfig) *Lock {
 
 func newLock(s *session.Session, cfg LockConfig, curator, kazoo naming) *Lock {
 	n, err := inDialect(cfg.Dialect, curator, kazoo)
-	if err == nil {
-		err = session.ValidatePath(cfg.Path)
+	if s = session.Usable(s, cfg.Path); err == nil {
+		err = context.Cause(s.Context())
 	}
 	l := &Lock{
 		s: s, cfg: cfg, err: err,
@@ -299,6 +299,9 @@ type MultiLock struct{ locks []Acquirer }
 
 // NewMultiLock returns a multi-lock over locks of distinct paths. It does no I/O.
 func NewMultiLock(locks ...Acquirer) *MultiLock {
+	if slices.Contains(locks, nil) {
+		return &MultiLock{}
+	}
 	sorted := slices.SortedFunc(slices.Values(locks), func(a, b Acquirer) int {
 		return cmp.Compare(a.Path(), b.Path())
 	})
@@ -324,6 +327,9 @@ func (m *MultiLock) TryAcquire(ctx context.Context) (*MultiHold, error) {
 }
 
 func (m *MultiLock) acquire(ctx context.Context, one func(Acquirer, context.Context) (*Hold, error)) (*MultiHold, error) {
+	if len(m.locks) == 0 {
+		return nil, fmt.Errorf("multi-lock: %w: it has no locks, or one is nil", ErrFormat)
+	}
 	var holds []*Hold
 	for i, l := range m.locks {
 		if i > 0 && l.Path() == m.locks[i-1].Path() {

@@ -140,6 +140,7 @@ func (n *Node) Find(ctx context.Context, s *session.Session) (string, error) {
 	if q == nil {
 		return n.Path(), nil
 	}
+	s = session.Usable(s, prefix)
 	dir, _ := session.SplitPath(prefix)
 	paths, err := s.Ephemerals(ctx, dir)
 	if errors.Is(err, session.ErrUnimplemented) {
@@ -176,11 +177,9 @@ func (n *Node) Find(ctx context.Context, s *session.Session) (string, error) {
 // the cause of the session's end, ErrInTheWay, or an error of the server. Run it again
 // in the next session.
 func (n *Node) Run(ctx context.Context, s *session.Session) error {
-	err := session.ValidatePath(n.cfg.Path)
-	if err == nil {
-		k := nodeKeeper{Node: n, s: s}
-		err = k.run(ctx)
-	}
+	s = session.Usable(s, n.cfg.Path)
+	k := nodeKeeper{Node: n, s: s}
+	err := k.run(ctx)
 	if ctx.Err() != nil && s.Context().Err() == nil {
 		if !n.cfg.Keep {
 			n.remove(s)

@@ -70,6 +70,7 @@ type Participant struct {
 
 // Join creates our znode at the end of the line.
 func (ps *Participants) Join(ctx context.Context, s *session.Session, data []byte) (*Participant, error) {
+	s = session.Usable(s, ps.Path)
 	path, stat, err := createContender(ctx, s, ps.Path, ps.naming, data, ps.acl)
 	if err != nil {
 		return nil, fmt.Errorf("join %s: %w", ps.Path, err)
@@ -305,6 +306,7 @@ type Leader struct {
 // the cause. It watches only the leader's znode, or the path while there is no
 // participant. Each change of the leader wakes every follower.
 func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(Leader)) error {
+	s = session.Usable(s, ps.Path)
 	last := Leader{Path: "unknown"}
 	for {
 		leader, watch, err := ps.leader(ctx, s)

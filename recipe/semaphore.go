@@ -48,6 +48,7 @@ type Semaphore struct {
 
 // NewSemaphore returns a semaphore of the session. It does no I/O.
 func NewSemaphore(s *session.Session, cfg SemaphoreConfig) *Semaphore {
+	s = session.Usable(s, cfg.Path)
 	m := &Semaphore{s: s, cfg: cfg, leases: child(cfg.Path, "leases")}
 	locks := child(cfg.Path, "locks")
 	if cfg.Dialect == Kazoo {
@@ -99,7 +100,7 @@ func onlyHold(holds []*Hold, err error) (*Hold, error) {
 
 func (m *Semaphore) acquire(ctx context.Context, n int, try bool) ([]*Hold, error) {
 	if m.cfg.Counter == "" && m.cfg.Permits == nil && m.cfg.K < 1 || n < 1 {
-		return nil, fmt.Errorf("semaphore %s: %d of %d permits, at least one is needed: %w", m.cfg.Path, n, m.cfg.K, ErrFormat)
+		return nil, fmt.Errorf("semaphore %s: %w: K is %d and %d permits are wanted; both are 1 or more", m.cfg.Path, ErrFormat, m.cfg.K, n)
 	}
 	if err := m.agree(ctx); err != nil {
 		return nil, fmt.Errorf("semaphore %s: %w", m.cfg.Path, err)

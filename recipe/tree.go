@@ -97,9 +97,7 @@ func (t *Tree) Len() int {
 // returns nil when ctx ends, the session's cause when the session ends, and an error that
 // matches ErrTreeTooLarge for a subtree beyond the bounds.
 func (t *Tree) Run(ctx context.Context, s *session.Session, up func(TreeUpdate)) error {
-	if err := session.ValidatePath(t.cfg.Path); err != nil {
-		return fmt.Errorf("tree: %w", err)
-	}
+	s = session.Usable(s, t.cfg.Path)
 	opt := mirror.Options{Depth: t.cfg.Depth, MaxZnodes: t.cfg.MaxZnodes, MaxBytes: t.cfg.MaxBytes, Logger: t.cfg.Logger}
 	if t.cfg.Skip != nil {
 		opt.Skip = func(rel string) bool { return t.cfg.Skip(session.JoinPath(t.cfg.Path, rel)) }

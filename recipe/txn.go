@@ -54,7 +54,7 @@ type Txn struct {
 }
 
 // NewTxn returns the transaction at path (<root>/<tx>). It does no I/O.
-func NewTxn(s *session.Session, path string) *Txn { return &Txn{s, path} }
+func NewTxn(s *session.Session, path string) *Txn { return &Txn{session.Usable(s, path), path} }
 
 func (x *Txn) result() string          { return child(x.path, resultName) }
 func (x *Txn) vote(site string) string { return child(x.path, site) }

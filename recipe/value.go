@@ -38,6 +38,7 @@ type Versioned[T any] struct {
 // NewValue returns the value at path. It does no I/O. A path without a znode has the
 // empty value; the first CompareAndSet creates it.
 func NewValue[T any](s *session.Session, path string) *Value[T] {
+	s = session.Usable(s, path)
 	return &Value[T]{s: s, path: path, ops: newOperations(s, path)}
 }
 
@@ -335,7 +336,9 @@ type leaseData struct {
 }
 
 // NewLease returns a lease. It does no I/O.
-func NewLease(s *session.Session, cfg LeaseConfig) *Lease { return &Lease{s, cfg} }
+func NewLease(s *session.Session, cfg LeaseConfig) *Lease {
+	return &Lease{session.Usable(s, cfg.Path), cfg}
+}
 
 func (l *Lease) path() string { return child(l.cfg.Path, "lease_holder") }
 
@@ -365,7 +368,7 @@ func (l *Lease) Holder(ctx context.Context) (LeaseTerm, error) {
 func (l *Lease) TryAcquire(ctx context.Context) (LeaseTerm, error) {
 	var term LeaseTerm
 	if l.cfg.Holder == "" || l.cfg.Duration < time.Second {
-		return term, fmt.Errorf("lease %s: %w: holder %q for %s", l.cfg.Path, ErrFormat, l.cfg.Holder, l.cfg.Duration)
+		return term, fmt.Errorf("lease %s: %w: Holder is %q and Duration %s; a lease has a holder, and a second or more", l.cfg.Path, ErrFormat, l.cfg.Holder, l.cfg.Duration)
 	}
 	hold, err := NewLock(l.s, LockConfig{Path: l.cfg.Path, Dialect: Kazoo, Data: []byte(l.cfg.Holder)}).Acquire(ctx)
 	if err != nil {

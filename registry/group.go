@@ -178,6 +178,7 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(*view.Group
 	if g.fault != nil {
 		return fmt.Errorf("group %s: %w", g.cfg.Name, g.fault)
 	}
+	s = session.Usable(s, g.cfg.Path)
 	defer g.prober.end()
 	r := g.newRoster()
 	err := mirror.Follow(ctx, s, g.cfg.Path, g.cfg.copyOptions(), g.wake, func(snap *mirror.Snapshot, changed []string) (time.Time, error) {

@@ -168,6 +168,9 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	if r.fault != nil {
 		return fmt.Errorf("service %s: %w", r.cfg.Name, r.fault)
 	}
+	if s = session.Usable(s, "/"); s.Context().Err() != nil {
+		return context.Cause(s.Context())
+	}
 	r.loadState()
 	r.mu.Lock()
 	again := r.sessions > 0 && !r.earlier[s.ID()] // it is not the first session

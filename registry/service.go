@@ -107,7 +107,9 @@ func (c ServiceConfig) Validate() error {
 	refuse(len(c.Groups) == 0, "no group")
 	for i, group := range c.Groups {
 		err := session.ValidatePath(group)
-		refuse(err != nil || group == "/" || slices.Contains(c.Groups[:i], group), "group %q is not the path of a group, or it is there twice", group)
+		refuse(err != nil, "group: %w", err)
+		refuse(group == "/", "group: the root cannot be a group")
+		refuse(slices.Contains(c.Groups[:i], group), "group %q is there twice", group)
 	}
 	_, err := ParseHost(c.Address)
 	refuse(c.Address != "" && err != nil, "address: %w", err)

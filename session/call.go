@@ -164,7 +164,7 @@ type request struct {
 // behind the path. What the reply holds is put into result.
 func (s *Session) newRequest(op int32, path string, args []any, result ...any) (*request, error) {
 	r := &request{op: op, path: path, result: result}
-	if err := ValidatePath(path); err != nil {
+	if err := s.usable(path); err != nil {
 		return nil, r.fail(err)
 	}
 	r.frame = newFrame(op, full(s.cfg.Chroot, path), args)

@@ -38,6 +38,7 @@ var (
 	ErrExpired   = errors.New("session expired")
 	ErrClosed    = errors.New("session closed")
 	ErrSuspended = errors.New("session suspended")
+	ErrNoSession = errors.New("no session: the *session.Session or *session.Manager is nil; take one from session.Dial or session.New")
 	ErrNoServer  = errors.New("no server reachable")
 	ErrTLS       = errors.New("TLS with the server failed") // a certificate was refused, or could not be read
 
@@ -127,7 +128,7 @@ var actions = map[Action][]error{
 	Retry:      {ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended, ErrReconfigInProgress, ErrNoQuorum},
 	NewSession: {ErrExpired, ErrClosed, ErrReadOnly},
 	GiveUp: {
-		ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments,
+		ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments, ErrNoSession,
 		ErrUnimplemented, ErrReconfigDisabled, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
 	},
 }

@@ -72,6 +72,9 @@ func (m *Manager) HandOver() { m.handOver.Store(true) }
 
 // Session waits for a session that has connected and has not ended, and returns it.
 func (m *Manager) Session(ctx context.Context) (*Session, error) {
+	if m == nil {
+		return nil, ErrNoSession
+	}
 	for {
 		m.mu.Lock()
 		s, trying, changed, stopped := m.cur, m.trying, m.changed, m.stopped
@@ -288,6 +291,24 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	_ = s.Close()
 	return nil, fmt.Errorf("dial zookeeper: %w", err)
+}
+
+// Usable returns s, or instead a session that has ended with the reason why nobody can use
+// path in it: s is nil, or the path is not valid. A constructor that returns no error calls
+// it, so that the first call does.
+func Usable(s *Session, path string) *Session {
+	err := ValidatePath(path)
+	switch {
+	case s == nil:
+		err = ErrNoSession
+	case err == nil, s.ctx.Err() != nil:
+		return s
+	}
+	cfg, _ := Config{Servers: []string{"none"}}.complete()
+	s = newSession(context.Background(), cfg)
+	s.close = func() error { return nil }
+	s.end(Closed, err)
+	return s
 }
 
 // libraryBuffer bounds a frame of the library, which sees only pings and handshakes.

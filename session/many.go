@@ -147,7 +147,7 @@ type manyRead struct {
 // error about the whole call.
 func (m *manyRead) run(ctx context.Context) error {
 	for i, p := range m.paths {
-		if err := ValidatePath(p); err != nil {
+		if err := m.s.usable(p); err != nil {
 			m.took(i, manyResult{WatchedResult: WatchedResult{Result: Result{Err: m.failed(i, err)}}})
 			return fmt.Errorf("read many: %w", err)
 		}

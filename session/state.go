@@ -94,6 +94,14 @@ func (s *Session) connectionNow(ctx context.Context, write bool) (*wire, <-chan 
 	return s.cur, s.changed, nil
 }
 
+// usable returns why no request about path can be sent.
+func (s *Session) usable(path string) error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return ValidatePath(path)
+}
+
 func (s *Session) cause() error { return locked(&s.mu, &s.endCause) }
 
 // end ends the session. Only the first call counts. The context ends before the server

@@ -279,6 +279,9 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
+	if err := s.usable("/"); err != nil {
+		return nil, r.fail(err)
+	}
 	var args []any
 	for i := range ops {
 		err := ValidatePath(ops[i].path)
@@ -465,7 +468,7 @@ func (s *Session) background(f func()) bool {
 // CreateParents makes the missing parents of path: persistent, empty, with the session's
 // ACL. It does not make the chroot itself.
 func (s *Session) CreateParents(ctx context.Context, path string) error {
-	if err := ValidatePath(path); err != nil {
+	if err := s.usable(path); err != nil {
 		return &Error{Op: "create2", Path: path, Err: err}
 	}
 	dir, _ := SplitPath(path)

@@ -124,11 +124,11 @@ func CheckPath(path string) error {
 	case path == "/":
 		return nil
 	case path == "":
-		return errors.New("empty")
+		return errors.New("it is empty; a znode path begins with a slash, like /locks/deploy")
 	case path[0] != '/':
 		return fmt.Errorf("%q is not absolute; znode paths begin with a slash", path)
 	case path[len(path)-1] == '/':
-		return fmt.Errorf("%q ends with a slash", path)
+		return fmt.Errorf("%q ends with a slash; leave that out", path)
 	case !utf8.ValidString(path):
 		return fmt.Errorf("%q is not UTF-8", path)
 	}

@@ -78,6 +78,7 @@ func LoadManifest(ctx context.Context, s *session.Session, root string, n int64)
 // differ, and of those only the new values. It returns an error for more than limit
 // bytes; 0 means no limit.
 func Load(ctx context.Context, s *session.Session, root string, n int64, prev *Content, limit int64) (*Content, error) {
+	s = session.Usable(s, root)
 	m, err := LoadManifest(ctx, s, root, n)
 	if err != nil {
 		return nil, err

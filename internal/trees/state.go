@@ -149,9 +149,7 @@ func ReadState(ctx context.Context, s *session.Session, root string) (*State, er
 // LookState is ReadState for callers that replace the tree. A damaged tree is no
 // error and counts as empty.
 func LookState(ctx context.Context, s *session.Session, root string) (*State, error) {
-	if err := session.ValidatePath(root); err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
+	s = session.Usable(s, root)
 	if err := s.Sync(ctx, root); err != nil {
 		return nil, fmt.Errorf("config %s: sync: %w", root, err)
 	}
