@@ -160,6 +160,8 @@ func TestWatcher_DamagedReady(t *testing.T) {
 			mustPublish(t, s, path, "", keys)
 			f := follow(t, dial(t), config.Config{Name: "c", Path: path})
 			f.await("the tree", has(keys))
+			_, _, err := s.Create(soon(t), SubscriptionPath(path, "h"), encode(Subscription{Version: 2, State: StateOK}), session.Ephemeral)
+			must(t, err)
 			damage := func() {
 				_, err := s.Set(soon(t), trees.ReadyPath(path), []byte(data), -1)
 				must(t, err)
@@ -182,8 +184,11 @@ func TestWatcher_DamagedReady(t *testing.T) {
 			cfg.Force, cfg.Check = true, new(int64)
 			r, err := Publish(soon(t), s, cfg)
 			must(t, err)
-			if r.Version <= 2 || r.Layout != config.LayoutVersioned {
+			if r.Version <= 2 || r.Previous != 2 || r.Layout != config.LayoutVersioned {
 				t.Errorf("published %+v", r)
+			}
+			if list, err := config.History(soon(t), s, path); err != nil || len(list) != 3 || !list[1].Used {
+				t.Errorf("the history is %v, %v", list, err)
 			}
 			f.awaitStatus("no problem", func(st config.Status) bool { return st.Err == nil && st.Generation == r.Version })
 			damage()

@@ -43,14 +43,11 @@ func (p *publisher) put(ctx context.Context, st *trees.State, m *trees.Manifest,
 	if err := p.writeObjects(ctx, objects); err != nil {
 		return Result{}, err
 	}
-	m.Parent, m.Author, m.Host, m.Message = st.Ready.Version, p.cfg.Author, p.cfg.Host, p.cfg.Message
-	m.Dry = p.cfg.Dry
-	m.Time = time.Now().UTC().Truncate(time.Millisecond)
-	n, err := p.writeVersion(ctx, st, m)
+	n, err := p.writeVersion(ctx, st, m, flip)
 	if err != nil {
 		return Result{}, err
 	}
-	res.Version, res.Generation, res.Previous = n, n, st.Ready.Version
+	res.Version, res.Generation, res.Previous = n, n, m.Parent
 	if err = p.createShards(ctx); err != nil {
 		return Result{}, err
 	}
@@ -64,7 +61,7 @@ func (p *publisher) put(ctx context.Context, st *trees.State, m *trees.Manifest,
 	if err != nil {
 		return Result{}, err
 	}
-	r := trees.Ready{Version: n, Digest: res.Digest, Previous: st.Ready.Version, Delta: res.Delta}
+	r := trees.Ready{Version: n, Digest: res.Digest, Previous: m.Parent, Delta: res.Delta}
 	for _, list := range ids {
 		r.Hosts += len(list)
 	}
@@ -120,21 +117,25 @@ func strike(objects map[trees.Digest][]byte, c *trees.Content) {
 
 // writeVersion writes the version's znode and returns its number, which is above every
 // number that the tree or an agent that follows it has seen.
-func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.Manifest) (int64, error) {
+func (p *publisher) writeVersion(ctx context.Context, st *trees.State, m *trees.Manifest, flip bool) (int64, error) {
 	dir := trees.VersionsPath(p.cfg.Path)
 	if err := p.s.CreateParents(ctx, dir+"/0"); err != nil {
 		return 0, fmt.Errorf("config %s: %w", p.cfg.Path, err)
 	}
-	m.ID = uuid.NewString()
+	seen, err := p.seen(ctx, st)
+	if err != nil {
+		return 0, err
+	}
+	if m.Parent, err = p.parent(ctx, st, seen, flip); err != nil {
+		return 0, err
+	}
+	m.ID, m.Author, m.Host, m.Message, m.Dry = uuid.NewString(), p.cfg.Author, p.cfg.Host, p.cfg.Message, p.cfg.Dry
+	m.Time = time.Now().UTC().Truncate(time.Millisecond)
 	data := m.Encode()
 	if len(data) > trees.MaxObject {
 		return 0, fmt.Errorf("config %s: the version has %d bytes: %w", p.cfg.Path, len(data), config.ErrBounds)
 	}
 	if err := p.cfg.at("version"); err != nil {
-		return 0, err
-	}
-	seen, err := p.seen(ctx, st)
-	if err != nil {
 		return 0, err
 	}
 	for range maxTries {
@@ -198,6 +199,19 @@ func (p *publisher) seen(ctx context.Context, st *trees.State) (int64, error) {
 	subscribers, err := Subscribers(ctx, p.s, p.cfg.Path)
 	for _, sub := range subscribers {
 		seen = max(seen, sub.Version)
+	}
+	return seen, err
+}
+
+// parent returns the version that is in use before another one is: what ready names. If
+// ready is gone or damaged, that is the version that agents have seen, if it is there.
+func (p *publisher) parent(ctx context.Context, st *trees.State, seen int64, flip bool) (int64, error) {
+	if st.Ready.Version > 0 || seen == 0 || !flip || p.cfg.Emergency { // in an emergency some have seen a version that failed
+		return st.Ready.Version, nil
+	}
+	_, there, err := p.s.Exists(ctx, trees.VersionPath(p.cfg.Path, seen))
+	if !there {
+		seen = 0
 	}
 	return seen, err
 }

@@ -28,7 +28,7 @@ var (
 	// ErrStopping is the error of Host.Use when the process stops: the host
 	// stays started, and its next life continues from there.
 	ErrStopping = errors.New("the agent stops")
-	// ErrNoPrevious says that ready does not know which version was in use before, because
+	// ErrNoPrevious says that nothing tells which version was in use before, because
 	// there was none, or ready was damaged then.
 	ErrNoPrevious = errors.New("the version before it is not known")
 	// ErrNobody says that no host would check the version: no host subscribes, or
