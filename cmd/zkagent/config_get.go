@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/trees"
@@ -334,7 +335,7 @@ func printHistory(ctx context.Context, console *term.Console, s *session.Session
 type listedConfig struct {
 	Name    string          `json:"name"`
 	Path    string          `json:"path"`
-	State   string          `json:"state"` // versioned, flat, deleted, damaged, or not published
+	State   string          `json:"state"` // versioned, flat, deleted, damaged, gone, or not published
 	Version *config.Version `json:"version,omitempty"`
 	Deleted *fleet.Deleted  `json:"deleted,omitempty"`
 }
@@ -345,7 +346,7 @@ func newConfigListCommand(g *globals) *cobra.Command {
 		Long: `List the configs of the settings with the version in use, who published it and
 why. With a path, or without settings, list the configs that are children of that
 path, by default of /config. A deleted one is listed while "zkagent config restore" can
-put it into use again.`,
+put it into use again. One that is gone was removed by another tool.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.withSession(c.Context(), func(ctx context.Context, s *session.Session, conf *agent.Config) error {
 				targets, err := configsToList(ctx, s, conf, args)
@@ -413,6 +414,15 @@ func listConfig(ctx context.Context, s *session.Session, t target) (listedConfig
 		one.State, one.Deleted = "deleted", &d
 	} else if _, _, bad := trees.ReadReady(ctx, s, t.path); err == nil && !errors.Is(bad, config.ErrNotReady) {
 		one.State = "damaged"
+	} else if hosts, _ := fleet.Agents(ctx, s); slices.ContainsFunc(hosts, t.missedBy) {
+		one.State = "gone"
 	}
 	return one, err
+}
+
+// missedBy reports whether a host uses a config that is not there.
+func (t target) missedBy(h fleet.HostStatus) bool {
+	return h.UseOf(t.path) != (fleet.ConfigUse{}) || slices.ContainsFunc(h.Faults, func(f fleet.Fault) bool {
+		return f.Code == condition.SourceGone.Code && f.Subject == "config "+t.name
+	})
 }

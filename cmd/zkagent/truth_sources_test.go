@@ -105,6 +105,9 @@ func TestTruth_Sources(t *testing.T) {
 			x.see(trial{code: c.code, subject: subject})
 			x.alerted("ZkagentSource", c.code, subject)
 			name := condition.Condition{Code: c.code, Subject: subject}.Name()
+			if _, text := x.run("config", "list"); !regexp.MustCompile(`one +(gone|damaged|v1|flat) `).MatchString(text) {
+				t.Errorf("the list of configs says\n%s", text)
+			}
 			if _, text := x.run("doctor"); !strings.Contains(text, name) {
 				t.Errorf("doctor does not show %q:\n%s", name, text)
 			}
