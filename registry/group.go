@@ -54,8 +54,9 @@ type GroupConfig struct {
 	// large, and with nil when it can be used again. In a set, group is its name, and ""
 	// when the set cannot be listed or has more groups than maxGroups. It must not block.
 	Problem func(group string, err error) `json:"-"`
-	// Before is what an earlier follower of the group, or of the groups of the set, sent
-	// last. Its members count as there until now, and a hold that it began continues.
+	// Before is what earlier followers of the group, or of the groups of the set, sent
+	// last. The members that are wanted count as there until now, and a hold continues. Of
+	// several with the path of the group the first counts.
 	Before []*view.Group `json:"-"`
 
 	Logger  *slog.Logger `json:"-"` // nil: discard
@@ -77,6 +78,20 @@ func (c GroupConfig) Validate() error {
 	}
 	if c.Guard.MaxLoss < 0 || c.Guard.MaxLoss > 1 {
 		return fmt.Errorf("guard: max_loss %v is not a share", c.Guard.MaxLoss)
+	}
+	return nil
+}
+
+// admits returns why a member is not wanted; nil: it is.
+func (c *GroupConfig) admits(m *view.Member) error {
+	// With an allow list a host name is rejected, because it may resolve to another address
+	// later.
+	addr, _ := netip.ParseAddr(m.Host)
+	if len(c.Allow) > 0 && !slices.ContainsFunc(c.Allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return fmt.Errorf("address %s is not within the allowed subnets", m.Host)
+	}
+	if c.Filter != nil && !c.Filter(m) {
+		return ErrIgnore
 	}
 	return nil
 }
@@ -132,10 +147,10 @@ func NewGroup(cfg GroupConfig) *Group {
 		rule:   rule{cfg: cfg.Guard.withDefaults(), noDamping: cfg.NoDamping},
 		status: GroupStatus{Name: cfg.Name, Path: cfg.Path},
 	}
-	for _, before := range cfg.Before {
-		if before.Path == cfg.Path {
-			g.rule.resume(time.Now(), before)
-		}
+	if i := slices.IndexFunc(cfg.Before, func(b *view.Group) bool { return b.Path == cfg.Path }); i >= 0 {
+		before := *cfg.Before[i]
+		before.Members = slices.DeleteFunc(slices.Clone(before.Members), func(m view.Member) bool { return cfg.admits(&m) != nil })
+		g.rule.resume(time.Now(), &before)
 	}
 	g.prober.found, g.prober.dial = g.wakeRun, new(net.Dialer).DialContext
 	g.dec, g.fault = decoderOf(cfg.Format)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -421,18 +420,12 @@ func (r *roster) judge(name string, node mirror.Node) (*view.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	// With an allow list a host name is rejected, because it may resolve to another address
-	// later.
-	addr, _ := netip.ParseAddr(m.Host)
-	if len(r.cfg.Allow) > 0 && !slices.ContainsFunc(r.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-		return nil, fmt.Errorf("address %s is not within the allowed subnets", m.Host)
-	}
 	if host, ok := strings.CutSuffix(m.Node, "-"+path.Base(r.cfg.Path)); ok && host != "" {
 		m.Node = host // the default member id of a registrar
 	}
 	m.Czxid, m.Mzxid, m.Created = node.Stat.Czxid, node.Stat.Mzxid, time.UnixMilli(node.Stat.Ctime)
-	if r.cfg.Filter != nil && !r.cfg.Filter(&m) {
-		return nil, ErrIgnore
+	if err := r.cfg.admits(&m); err != nil {
+		return nil, err
 	}
 	if r.cfg.took != nil {
 		r.cfg.took(name, node.Data)

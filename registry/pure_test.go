@@ -3,6 +3,7 @@ package registry
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -664,6 +665,21 @@ func TestRule_ResumeWithoutAHold(t *testing.T) {
 		if got, _ := r.step(epoch.Add(11*time.Minute), setOf(tt.there...)); len(got) != len(tt.there) {
 			t.Errorf("%v: %d members after the hold, want %d", tt.there, len(got), len(tt.there))
 		}
+	}
+}
+
+// Settings that no longer want some members are obeyed at once: no guard holds those.
+func TestGroup_BeforeIsWhatIsWanted(t *testing.T) {
+	all := setOf(upTo(10)...).values(nil, nil)
+	for i := range all {
+		all[i].Host = fmt.Sprintf("10.0.%d.1", i/6)
+	}
+	g := NewGroup(GroupConfig{
+		Path: "/s", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, Filter: func(m *view.Member) bool { return m.Port != 1 },
+		Before: []*view.Group{{Path: "/other"}, {Path: "/s", Members: all}, {Path: "/s"}},
+	})
+	if got, _ := g.rule.step(later, nil); len(got) != 5 || !got[0].Held {
+		t.Errorf("held are %+v, want the five that are wanted", got)
 	}
 }
 
