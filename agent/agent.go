@@ -290,12 +290,13 @@ func (a *Agent) reload(ctx context.Context) error {
 	old := a.cfg.Load()
 	a.use(&cfg)
 	a.retainConditions(&cfg)
+	units := a.unitSpecs(&cfg, bundles) // before the loop forgets what the settings no longer name
 	if !a.loop.do(ctx, func() { a.loop.set(cfg.Sources(), bundles) }) {
 		return errStopping
 	}
 	a.engine.Retain(cfg.Bundles)
 	a.announceChecks(&cfg)
-	a.sup.apply(ctx, a.unitSpecs(&cfg, bundles), func() {
+	a.sup.apply(ctx, units, func() {
 		now := cfg.claims()
 		if slices.ContainsFunc(old.claims(), func(claim string) bool { return !slices.Contains(now, claim) }) {
 			a.left.add(old)

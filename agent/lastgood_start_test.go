@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -47,7 +48,7 @@ func TestStart_DamagedLastKnownGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data[len(data)-3] ^= 0x20
+	data[bytes.LastIndex(data, []byte(`"trees"`))+1] ^= 0x20 // of the latest change
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ type lastGoodSaver struct {
 // agents of a host together, and their files come before what they save. The last one is
 // saved when ctx ends.
 func (s *lastGoodSaver) run(ctx context.Context) {
-	defer s.flush()
+	defer s.end()
 	for {
 		select {
 		case <-ctx.Done():
@@ -50,7 +50,7 @@ func (s *lastGoodSaver) run(ctx context.Context) {
 		}
 		s.announce()
 		first := len(s.kept.Kept().Sources()) == 0
-		if first && !s.unsaved() {
+		if first && !s.unsaved(s.a.loop.snapshot.Load().good) {
 			continue
 		}
 		woken := time.Now()
@@ -82,21 +82,28 @@ func (s *lastGoodSaver) announce() {
 	}
 }
 
-// unsaved reports whether the latest good view differs from the one that was saved, but
-// for who leads.
-func (s *lastGoodSaver) unsaved() bool {
+// unsaved reports whether a view differs from the one that was saved, but for who leads.
+func (s *lastGoodSaver) unsaved(v view.View) bool {
 	if s.a.first.StateDir == "" {
 		return false
 	}
-	kept, good := s.kept.Kept(), s.a.loop.snapshot.Load().good
-	return !slices.EqualFunc(kept.Sources(), good.Sources(), func(x, y view.Source) bool {
-		return x == y && (y.Kind == view.KindElection || kept.Get(y) == good.Get(y))
+	kept := s.kept.Kept()
+	return !slices.EqualFunc(kept.Sources(), v.Sources(), func(x, y view.Source) bool {
+		return x == y && (y.Kind == view.KindElection || kept.Get(y) == v.Get(y))
 	})
+}
+
+// end saves the latest good view. If that is in use, it also saves that it was so until now.
+func (s *lastGoodSaver) end() {
+	s.flush()
+	if kept := s.kept.Kept(); len(kept.Sources()) > 0 && !s.unsaved(s.a.loop.snapshot.Load().view) {
+		_ = s.kept.Save(kept)
+	}
 }
 
 // flush saves the latest good view when it differs from the one that was saved.
 func (s *lastGoodSaver) flush() {
-	if !s.unsaved() {
+	if !s.unsaved(s.a.loop.snapshot.Load().good) {
 		return
 	}
 	err := s.kept.Save(s.a.loop.snapshot.Load().good)

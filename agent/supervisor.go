@@ -256,18 +256,19 @@ const (
 // unitSpecs makes the units that the settings want.
 func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	var specs []unitSpec
+	before := a.groupsBefore()
 	for _, x := range c.Configs {
 		specs = append(specs, unitSpec{kind: string(kindConfig), name: x.Name, key: x, make: func(any) unitParts { return a.configUnit(x) }})
 	}
 	for _, x := range c.Groups {
 		specs = append(specs, unitSpec{kind: string(kindGroup), name: x.Name, key: x, make: func(any) unitParts {
-			g := registry.NewGroup(a.followed("group", x))
+			g := registry.NewGroup(a.followed("group", x, before))
 			return a.followGroup(view.Untyped(g.Run), g)
 		}})
 	}
 	for _, x := range c.GroupSets {
 		specs = append(specs, unitSpec{kind: string(kindGroups), name: x.Name, key: x, make: func(any) unitParts {
-			g := registry.NewGroups(a.followed("groups", x))
+			g := registry.NewGroups(a.followed("groups", x, before))
 			return a.followGroup(view.Untyped(g.Run), g)
 		}})
 	}

@@ -96,6 +96,48 @@ func TestSource_GoneAndBackWhileSettingsChange(t *testing.T) {
 	}
 }
 
+// Members that vanish while an agent restarts, or while its settings give the group another
+// label, are lost together, as if one follower had been there all the time.
+func TestGroup_MassLossWhileAFollowerBegins(t *testing.T) {
+	lose := func(w *world) {
+		w.srv.Partition("h1:2181")
+		w.srv.Partition("h2:2181")
+		w.expire()
+	}
+	for name, test := range map[string]struct {
+		event func(w *world, h *worldHost)
+		want  int
+	}{
+		"another label": {func(w *world, h *worldHost) {
+			lose(w)
+			h.settings = 8
+			w.must(h.reload())
+		}, 3},
+		"the agent leaves": {func(w *world, h *worldHost) { h.stop(stopLeave); lose(w); w.pass(20 * time.Second); h.start() }, 3},
+		"the agent restarts in an outage": {func(w *world, h *worldHost) {
+			w.srv.Stop()
+			h.stop(stopHandOver)
+			h.start()
+			w.pass(5 * time.Minute)
+			w.srv.Start()
+			lose(w)
+		}, 3},
+		"the agent was away for longer than the window": {func(w *world, h *worldHost) { h.stop(stopLeave); lose(w); w.pass(time.Minute); h.start() }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, func(w *world) {
+				w.pass(time.Hour)
+				test.event(w, w.hosts[0])
+				w.pass(time.Minute)
+				if _, members := w.hosts[0].file(); len(members) != test.want {
+					w.t.Errorf("its file has %q, want %d members", members, test.want)
+				}
+				w.srv.ClearFaults()
+			})
+		})
+	}
+}
+
 // A hold continues over a reload that changes the group, and in the next process.
 func TestGroup_HoldGoesOn(t *testing.T) {
 	t.Parallel()

@@ -328,8 +328,10 @@ func (a *Agent) configUnit(c config.Config) unitParts {
 		a.conds.Set(condition.SourceGone, "config "+c.Name, gone)
 		a.conds.Set(condition.SourceUnusable, "config "+c.Name, err)
 	}
-	before, _ := a.before(view.Source{Kind: view.KindConfig, Name: c.Name})
-	tree, ok := before.(*view.Tree)
+	tree, ok := a.loop.snapshot.Load().view.Tree(c.Name)
+	if !ok && a.loop.lastGood != nil {
+		tree, ok = a.loop.lastGood.Tree(c.Name)
+	}
 	c.Had = ok && tree.Path == c.Path
 	u := &configTree{agent: a, cfg: c, watcher: config.NewWatcher(c), problems: map[string]error{}}
 	if c.Had && tree.Layout == config.LayoutVersioned {
@@ -443,9 +445,8 @@ func refusedNames(v *view.Groups) error {
 }
 
 // followed is the configuration of what follows a group, or a set of groups.
-func (a *Agent) followed(kind string, c registry.GroupConfig) registry.GroupConfig {
-	c.Logger, c.Metrics = a.log, a.metrics.of.registry
-	c.Before = a.groupsBefore(view.Source{Kind: view.Kind(kind), Name: c.Name})
+func (a *Agent) followed(kind string, c registry.GroupConfig, before []*view.Group) registry.GroupConfig {
+	c.Logger, c.Metrics, c.Before = a.log, a.metrics.of.registry, before
 	c.Problem = func(group string, err error) {
 		subject := kind + " " + c.Name
 		if kind == string(kindGroups) && group != "" {
@@ -456,27 +457,30 @@ func (a *Agent) followed(kind string, c registry.GroupConfig) registry.GroupConf
 	return c
 }
 
-// before returns a source as it was in use last: in this process, or else in the one before it
-// (here is false); nil when that is not known.
-func (a *Agent) before(s view.Source) (u view.Update, here bool) {
-	if u = a.loop.snapshot.Load().view.Get(s); u == nil && a.loop.lastGood != nil {
-		return a.loop.lastGood.Get(s), false
+// groupsBefore returns the groups as they were in use last, those of this process first. Of the
+// process before it they count where a guard was holding, or when it has only just ended: later
+// others may have left.
+func (a *Agent) groupsBefore() []*view.Group {
+	list, last := groupsOf(a.loop.snapshot.Load().view), a.loop.lastGood
+	if last == nil {
+		return list
 	}
-	return u, true
+	old := time.Since(last.Saved) > registry.DefaultWindow
+	return append(list, slices.DeleteFunc(groupsOf(last.View), func(g *view.Group) bool { return old && g.Holding.IsZero() })...)
 }
 
-// groupsBefore returns the groups of a source as they were in use last; of an earlier process
-// those that a guard was holding: others may have left since.
-func (a *Agent) groupsBefore(s view.Source) []*view.Group {
-	before, here := a.before(s)
+// groupsOf returns the groups of a view, with those of its sets.
+func groupsOf(v view.View) []*view.Group {
 	var list []*view.Group
-	switch u := before.(type) {
-	case *view.Group:
-		list = []*view.Group{u}
-	case *view.Groups:
-		list = slices.Clone(u.Groups)
+	for _, s := range v.Sources() {
+		switch u := v.Get(s).(type) {
+		case *view.Group:
+			list = append(list, u)
+		case *view.Groups:
+			list = append(list, u.Groups...)
+		}
 	}
-	return slices.DeleteFunc(list, func(g *view.Group) bool { return !here && g.Holding.IsZero() })
+	return list
 }
 
 // observes reports whether anything wants to know who leads while another
