@@ -147,7 +147,7 @@ func startMoving(t *testing.T, b *bed, w *memzk.Server) (*started, registry.Serv
 	c.Load = func() (Config, error) { return next, nil }
 	a := b.start(c)
 	a.ready()
-	eventually(t, "the member", func() bool { return members(w, "/old") == 1 })
+	eventually(t, "the member", func() bool { s := a.Status().Services; return len(s) == 1 && s[0].Registered })
 	if err := os.Remove(well); err != nil {
 		t.Fatal(err)
 	}

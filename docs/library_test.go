@@ -104,7 +104,7 @@ func runProgram(t *testing.T, root, text string) string {
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "run", "-mod=mod", ".")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "ZK="+addr.String(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-trimpath -buildvcs=false")
+	cmd.Env = append(os.Environ(), "ZK="+addr.String(), "GOWORK=off", "GOPROXY=off")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -324,7 +324,7 @@ func TestOutsideModule(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-mod=mod", ".")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GOPROXY=off")
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

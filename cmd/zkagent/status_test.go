@@ -106,7 +106,7 @@ template-failed web: check: nginx: unknown directive ?[2J (for 2d03h)
 KIND NAME STATE SINCE DETAIL
 service   api         failed   2d05h  10.0.0.1:80; check http: 503 broken
   check   http        critical 2d05h  503 broken
-  znode   -           -        -      /services/api/m1
+  znode   -           old      -      /services/api/m1
 template  web         failed   2d06h
   uses    config.web  old      2d04h  /config/web, version 118 (knows v119), 3 keys
   uses    group.api   waiting  -      /services/api, 0 members
