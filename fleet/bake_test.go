@@ -134,3 +134,21 @@ func TestBakeCheck_NotWithoutCanaries(t *testing.T) {
 		}
 	})
 }
+
+// A rollout that needs a check halts at the bake when its coordinator has none, and
+// continues when it has one.
+func TestBakeCheck_Needed(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		name := w.propose(2, Strategy{Parallel: 3, Canary: 1, BakeCheck: true})
+		state := w.awaitPhase(name, PhaseHalted, PhaseDone)
+		if want := "bake check on " + state.Coordinator + ": its settings have none, and the rollout needs one"; begun(state) != 1 || state.Gate.Reason != want {
+			t.Fatalf("%d hosts have begun, reason %q", begun(state), state.Gate.Reason)
+		}
+		w.checkEvery(func(context.Context) (string, error) { return "", nil })
+		h := w.hosts[state.Coordinator]
+		h.stop()
+		h.start()
+		must(t, Retry(t.Context(), w.desk, root, name, Order{}))
+		w.awaitPhase(name, PhaseDone)
+	})
+}

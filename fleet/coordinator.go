@@ -105,6 +105,9 @@ func (c *coordinator) run(ctx context.Context) error {
 	if c.proposal, _, err = readRecord[Proposal](ctx, c.s, rolloutPath(c.root, c.name)); err != nil {
 		return ignore(err, session.ErrNoNode)
 	}
+	if c.observer.check == nil && c.proposal.Strategy.BakeCheck {
+		c.observer.check = noBakeCheck
+	}
 	if err := c.readClock(ctx); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -187,6 +188,11 @@ type BakeCheck struct {
 	Timeout  time.Duration // of one run
 	Fall     int           // so many failures in a row halt the rollout; 0: the first one
 }
+
+// noBakeCheck fails on a host without a check, in a rollout that needs one.
+var noBakeCheck = &BakeCheck{Run: func(context.Context) (string, error) {
+	return "", errors.New("its settings have none, and the rollout needs one")
+}}
 
 // What a bake check has said, as in Progress.
 const (

@@ -60,6 +60,8 @@ type Strategy struct {
 	Canary int `json:"canary,omitempty"`
 	// Bake is how long the rollout waits after the last canary is done.
 	Bake Duration `json:"bake,omitempty"`
+	// BakeCheck halts the rollout at the bake if its coordinator has no [BakeCheck].
+	BakeCheck bool `json:"bake_check,omitempty"`
 	// Pause is how long a host keeps its place among the K after it is done.
 	Pause Duration `json:"pause,omitempty"`
 	// MaxFailures is the number of failed hosts that halts the rollout; 1: the

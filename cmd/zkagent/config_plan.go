@@ -257,7 +257,7 @@ func takenOver(c *cobra.Command, roll *strategyFlags) ([]string, []string) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if strategyFlag(f.Name) {
 			roll.rollout = true
-			strategy = append(strategy, "--"+f.Name, term.ShellWord(f.Value.String()))
+			strategy = append(strategy, "--"+f.Name+"="+term.ShellWord(f.Value.String()))
 		}
 	})
 	return own, strategy
@@ -347,11 +347,14 @@ func (r *strategyFlags) defaults(f *pflag.FlagSet, data []byte) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		flag := strings.ReplaceAll(name, "_", "-")
 		switch {
-		case name == "bake_check":
-			return fmt.Errorf("%s: bake_check belongs into the settings of the agents: what hosts run does not come from ZooKeeper", config.RolloutKey)
 		case !strategyFlag(flag):
 			return fmt.Errorf("%s: %q is no flag of rollouts", config.RolloutKey, name)
 		case f.Changed(flag):
+			continue
+		case flag == "bake-check":
+			if json.Unmarshal(values[name], &r.how.Strategy.BakeCheck) != nil {
+				return fmt.Errorf("%s: %s is true or false: the check itself belongs into the settings of the agents, because nothing in ZooKeeper says what hosts run or ask", config.RolloutKey, name)
+			}
 			continue
 		}
 		text, err := textOf(values[name])
@@ -502,6 +505,7 @@ func (r *strategyFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&r.how.Parallel, "parallel", "10%", "how many hosts change at a time: a number, or a share of the subscribers")
 	f.StringVar(&r.canary, "canary", "", "hosts that go first: a number, or their ids separated by commas (default 1 with more than one host)")
 	f.DurationVar((*time.Duration)(&s.Bake), "bake", fleet.DefaultBake, "how long to watch the canaries before the other hosts change")
+	f.BoolVar(&s.BakeCheck, "bake-check", false, "halt at the bake if the settings of the coordinator have no bake_check")
 	f.DurationVar((*time.Duration)(&s.Pause), "pause", 0, "how long to wait after each host, so that you can notice a fault (default: not at all)")
 	f.IntVar(&s.MaxFailures, "max-failures", 1, "halt when this many hosts have failed; 1 halts at the first")
 	f.DurationVar((*time.Duration)(&s.VoteTimeout), "vote-timeout", fleet.DefaultVoteTimeout, "how long to wait for the votes of all hosts")
@@ -547,6 +551,9 @@ func describe(s fleet.Strategy, size int) string {
 	}
 	if len(words) > 1 && s.Bake > 0 {
 		words = append(words, "bake "+time.Duration(s.Bake).String())
+	}
+	if len(words) > 1 && s.BakeCheck {
+		words = append(words, "bake check")
 	}
 	roll := fmt.Sprintf("%d at a time", s.Parallel)
 	if s.Pause > 0 {
