@@ -88,7 +88,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.Path == "" {
+	if e.Path == "" || errors.Is(e.Err, ErrBadPath) { // which quotes the path
 		return e.Op + ": " + e.Err.Error()
 	}
 	return e.Op + " " + e.Path + ": " + e.Err.Error()

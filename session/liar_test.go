@@ -1,12 +1,15 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -179,4 +182,62 @@ func recovered(t *testing.T, m *Manager, do func(context.Context, *Session) erro
 		}
 	}
 	t.Fatalf("no recovery: %v; %+v", last, m.Status())
+}
+
+// renamer is a connection whose server shows other names than the tree has, of the same
+// length.
+type renamer struct{ net.Conn }
+
+var impossible = map[string]string{
+	"evil0___": "\x1b]0;pwn\x07", "evil1___": "../../xx", "evil2___": "a\nb\rc\x1b[2", "evil3___": "\xff\xfe\x9b31mxy",
+	"evil4___": "/etc/pas", "evil5___": "//..//..", "evil6___": "a\x00b\x7f\u0085xy", "evil7___": "\ue000\u0090abc",
+}
+
+func (c renamer) Read(p []byte) (int, error) {
+	n, err := io.ReadAtLeast(c.Conn, p, 1)
+	for name, lie := range impossible {
+		copy(p, bytes.ReplaceAll(p[:n], []byte(name), []byte(lie)))
+	}
+	return n, err
+}
+
+// A server that lists names that no znode can have lies: the session leaves them out, so that
+// nobody prints them or builds a path from them. A create with such a path is no success.
+func TestLiar_ImpossibleNames(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *memzk.Server) {
+		for name := range impossible {
+			if len(name) != len(impossible[name]) {
+				t.Fatalf("%q has another length", impossible[name])
+			}
+			if err := srv.Create("/d/"+name, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := srv.Create("/d/good", nil); err != nil {
+			t.Fatal(err)
+		}
+		s := dialMem(t, Config{Servers: []string{"a:2181"}, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := srv.Dial(ctx, network, addr)
+			return renamer{c}, err
+		}})
+		defer s.Close()
+		want := []string{"good"}
+		names, _, err := s.Children(t.Context(), "/d")
+		if err != nil || !slices.Equal(names, want) {
+			t.Errorf("children %q, %v", names, err)
+		}
+		all, err := s.GetChildren(t.Context(), "/d")
+		if err != nil || len(all) != 1 {
+			t.Errorf("read children: %v, %v", all, err)
+		}
+		lists, err := s.ChildrenMany(t.Context(), []string{"/d", "/"})
+		if err != nil || !slices.Equal(lists[0].Names, want) {
+			t.Errorf("many: %q, %v", lists[0].Names, err)
+		}
+		for _, mode := range []Mode{Ephemeral, EphemeralSequential} {
+			if path, _, err := s.Create(t.Context(), "/evil1___", nil, mode); err == nil {
+				t.Errorf("created %q", path)
+			}
+		}
+	})
 }

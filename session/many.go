@@ -302,7 +302,7 @@ func (m *manyRead) multiRead(ids []int) *request {
 			case h.Type != m.op:
 				return fmt.Errorf("result of type %d", h.Type)
 			case m.op == jute.OpGetChildren:
-				out.names = d.Strings()
+				out.names = possible(d.Strings())
 			default:
 				_ = d.Get(&out.Data, &out.Stat)
 			}

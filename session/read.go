@@ -81,7 +81,13 @@ func (s *Session) children(ctx context.Context, path string, watch bool) ([]stri
 	var names []string
 	var st Stat
 	w, err := s.read(ctx, jute.OpGetChildren2, path, watchChild, watch, &names, &st)
-	return names, st, w, err
+	return possible(names), st, w, err
+}
+
+// possible leaves out the names that no znode can have: a server that lists one lies. Nobody
+// builds a path from it or prints it.
+func possible(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return jute.CheckName(name) != nil })
 }
 
 // Listing is the list of a znode's children, if the znode exists.
@@ -166,7 +172,7 @@ func (s *Session) Ephemerals(ctx context.Context, prefix string) ([]string, erro
 	p := full(s.cfg.Chroot, prefix)
 	for _, e := range found {
 		// The server compares text: /a finds /ab too.
-		if p == "/" || e == p || strings.HasPrefix(e, p+"/") {
+		if (p == "/" || e == p || strings.HasPrefix(e, p+"/")) && jute.CheckPath(e) == nil {
 			paths = append(paths, strip(s.cfg.Chroot, e))
 		}
 	}

@@ -90,7 +90,10 @@ func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mod
 	if _, err := s.exchange(ctx, r); err != nil {
 		return "", Stat{}, err
 	}
-	return strip(s.cfg.Chroot, created), st, nil
+	if created = strip(s.cfg.Chroot, created); !strings.HasPrefix(created, path) || ValidatePath(created) != nil {
+		return "", Stat{}, r.fail(fmt.Errorf("%w: the server says that it created %q", ErrUnknown, created))
+	}
+	return created, st, nil
 }
 
 func (s *Session) createArgs(path string, data []byte, acl []ACL, mode Mode) []any {

@@ -133,17 +133,25 @@ func CheckPath(path string) error {
 		return fmt.Errorf("%q is not UTF-8", path)
 	}
 	for e := range strings.SplitSeq(path[1:], "/") {
-		switch e {
-		case "":
-			return fmt.Errorf("%q has an empty element", path)
-		case ".", "..":
-			return fmt.Errorf("%q has the element %q, which ZooKeeper does not allow", path, e)
+		if err := CheckName(e); err != nil {
+			return fmt.Errorf("%q has %w", path, err)
 		}
 	}
-	for _, r := range path {
+	return nil
+}
+
+// CheckName returns an error when ZooKeeper does not accept name as an element of a path.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("an empty element")
+	case name == ".", name == "..", strings.Contains(name, "/"), !utf8.ValidString(name):
+		return fmt.Errorf("the element %q, which ZooKeeper does not allow", name)
+	}
+	for _, r := range name {
 		// Java sees characters beyond the basic plane as surrogates, which are refused too.
 		if r <= 0x1f || r >= 0x7f && r <= 0x9f || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0 {
-			return fmt.Errorf("%q has the character %U, which ZooKeeper does not allow", path, r)
+			return fmt.Errorf("the character %U, which ZooKeeper does not allow", r)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ func (m *Mirror) discover(ctx context.Context, zs []*znode) ([]*znode, []*znode,
 	var inner, last []*znode                   // The last level has no lists.
 	for _, z := range zs {
 		switch {
-		case len(zs) <= fewReads, m.part(z).hollow, session.ValidatePath(z.path) != nil:
+		case len(zs) <= fewReads, m.part(z).hollow:
 			data[z] = struct{}{}
 		case m.watchesKids(z):
 			inner = append(inner, z)
@@ -203,10 +203,9 @@ const fewReads = 4
 
 func (m *Mirror) fetch(ctx context.Context, zs map[*znode]struct{}) error {
 	maps.DeleteFunc(zs, func(z *znode, _ struct{}) bool { return z.stat.Mzxid == znodeGone })
-	alone := func(z *znode) bool { return m.isHollow(z) || session.ValidatePath(z.path) != nil }
 	for _, batch := range m.batches(sorted(slices.Collect(maps.Keys(zs)))) {
 		var err error
-		if len(batch) <= fewReads || batch[0] == m.top || slices.ContainsFunc(batch, alone) {
+		if len(batch) <= fewReads || batch[0] == m.top || slices.ContainsFunc(batch, m.isHollow) {
 			err = m.tookData(ctx, batch, m.fetchEach(ctx, batch))
 		} else {
 			_, _, err = m.readMany(ctx, batch, false, m.opt.MaxBytes)
