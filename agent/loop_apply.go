@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/view"
@@ -50,10 +51,7 @@ func (l *loop) startDue(ctx context.Context, now time.Time) time.Duration {
 		}
 		begin = append(begin, b)
 	}
-	jobs := make([]*apply.Job, len(begin))
-	for i, b := range begin {
-		jobs[i] = l.job(b)
-	}
+	jobs := lists.Map(begin, l.job)
 	l.a.engine.Join(jobs...)
 	for i, b := range begin {
 		l.launch(ctx, b, *jobs[i])
@@ -224,10 +222,7 @@ func (l *loop) announcePendingReload(b *bundle) {
 }
 
 func sourceList(sources []view.Source) string {
-	names := make([]string, len(sources))
-	for i, s := range sources {
-		names[i] = s.String()
-	}
+	names := lists.Map(sources, view.Source.String)
 	return strings.Join(names, ", ")
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -317,11 +318,7 @@ type Place struct {
 
 // Sources lists the sources of the settings.
 func (c *Config) Sources() []view.Source {
-	var list []view.Source
-	for _, p := range c.Places() {
-		list = append(list, p.Source)
-	}
-	return list
+	return lists.Map(c.Places(), func(p Place) view.Source { return p.Source })
 }
 
 // Places lists the sources of the settings with their znodes.

@@ -17,6 +17,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -138,10 +139,7 @@ func (m *configTree) problem(what string, err error) {
 		}
 		m.problems[what] = err
 	}
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(m.problems)) {
-		errs = append(errs, fmt.Errorf("%s: %w", name, m.problems[name]))
-	}
+	errs := lists.Map(slices.Sorted(maps.Keys(m.problems)), func(name string) error { return fmt.Errorf("%s: %w", name, m.problems[name]) })
 	m.agent.conds.Set(condition.RolloutsNotFollowed, m.cfg.Name, errors.Join(errs...))
 }
 
@@ -434,10 +432,7 @@ func refusedNames(v *view.Groups) error {
 	if len(v.RawNames) == 0 {
 		return nil
 	}
-	var list []string
-	for _, name := range v.RawNames[:min(len(v.RawNames), most)] {
-		list = append(list, fmt.Sprintf("%+q", session.JoinPath(v.Path, name)))
-	}
+	list := lists.Map(v.RawNames[:min(len(v.RawNames), most)], func(name string) string { return fmt.Sprintf("%+q", session.JoinPath(v.Path, name)) })
 	if n := len(v.RawNames) - most; n > 0 {
 		list = append(list, fmt.Sprintf("and %d more", n))
 	}

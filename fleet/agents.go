@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -295,10 +296,7 @@ func decodeHost(id string, data []byte) HostStatus {
 		h.Health = Failing
 		return h
 	}
-	var parts []string
-	for _, f := range h.Faults {
-		parts = append(parts, f.String())
-	}
+	parts := lists.Map(h.Faults, Fault.String)
 	if n := h.More["faults"]; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", n))
 	}
@@ -332,10 +330,7 @@ func namesBelow(ctx context.Context, s *session.Session, root string, shards ...
 
 // listShards lists the children of shards, by shard and sorted. It leaves out empty ones.
 func listShards(ctx context.Context, s *session.Session, root string, shards []string) (map[string][]string, error) {
-	paths := make([]string, len(shards))
-	for i, shard := range shards {
-		paths[i] = root + "/" + shard
-	}
+	paths := lists.Map(shards, func(shard string) string { return root + "/" + shard })
 	lists, err := s.ChildrenMany(ctx, paths)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", root, err)
@@ -391,10 +386,7 @@ func Agents(ctx context.Context, s *session.Session) ([]HostStatus, error) {
 
 // getEach reads the znodes of ids together, and calls use for each that exists.
 func getEach(ctx context.Context, s *session.Session, ids []string, path func(id string) string, use func(id string, r session.Result) error) error {
-	paths := make([]string, len(ids))
-	for i, id := range ids {
-		paths[i] = path(id)
-	}
+	paths := lists.Map(ids, path)
 	results, err := s.GetMany(ctx, paths)
 	for i, r := range results {
 		if err == nil && !errors.Is(r.Err, session.ErrNoNode) {

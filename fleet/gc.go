@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
@@ -118,10 +119,7 @@ func (g *collector) run(ctx context.Context, keep int) error {
 
 func (g *collector) deleteVersions(ctx context.Context, numbers []int64) error {
 	for chunk := range slices.Chunk(numbers, multiOps) {
-		paths := make([]string, len(chunk))
-		for i, n := range chunk {
-			paths[i] = trees.VersionPath(g.root, n)
-		}
+		paths := lists.Map(chunk, func(n int64) string { return trees.VersionPath(g.root, n) })
 		if err := deleteAll(ctx, g.s, g.guards, paths); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -306,10 +307,7 @@ func (p *publisher) deleteRows(ctx context.Context, st *trees.State) ([]string, 
 		}
 	}
 	deepestFirst(rels)
-	ops := make([]session.Op, len(rels))
-	for i, rel := range rels {
-		ops[i] = session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version)
-	}
+	ops := lists.Map(rels, func(rel string) session.Op { return session.DeleteOp(p.cfg.Path+"/"+rel, st.Nodes[rel].Stat.Version) })
 	err := applyAll(ctx, p.s, []session.Op{p.guard}, ops, func(e *session.MultiError) bool {
 		if p.otherTool(e) && !errors.Is(e, session.ErrNoNode) {
 			kept = append(kept, strings.TrimPrefix(e.Path, p.cfg.Path+"/"))

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
@@ -262,10 +263,7 @@ func (p *publisher) mayShow(ctx context.Context) bool {
 		if err != nil {
 			return false
 		}
-		words := make([]string, len(acl))
-		for j, a := range acl {
-			words[j] = session.FormatACL(a)
-		}
+		words := lists.Map(acl, session.FormatACL)
 		slices.Sort(words)
 		if i > 0 && !slices.Equal(first, words) {
 			return false
@@ -377,10 +375,7 @@ func (p *publisher) writeBatch(ctx context.Context, sums []trees.Digest, objects
 }
 
 func (p *publisher) missing(ctx context.Context, sums []trees.Digest, objects map[trees.Digest][]byte) ([]trees.Digest, error) {
-	paths := make([]string, len(sums))
-	for i, sum := range sums {
-		paths[i] = trees.ObjectPath(p.cfg.Path, sum)
-	}
+	paths := lists.Map(sums, func(sum trees.Digest) string { return trees.ObjectPath(p.cfg.Path, sum) })
 	results, err := p.s.GetMany(ctx, paths)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
@@ -98,10 +99,7 @@ func (p *publisher) createShards(ctx context.Context) error {
 	if err := p.s.CreateParents(ctx, shardPath(p.cfg.Path, names[0])); err != nil {
 		return fmt.Errorf("config %s: %w", p.cfg.Path, err)
 	}
-	paths := make([]string, len(names))
-	for i, name := range names {
-		paths[i] = shardPath(p.cfg.Path, name)
-	}
+	paths := lists.Map(names, func(name string) string { return shardPath(p.cfg.Path, name) })
 	return p.createAll(ctx, paths)
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
@@ -97,10 +98,7 @@ func applyAll(ctx context.Context, s *session.Session, guards, ops []session.Op,
 
 // createAll creates empty znodes. It ignores those that exist already.
 func (p *publisher) createAll(ctx context.Context, paths []string) error {
-	ops := make([]session.Op, len(paths))
-	for i, path := range paths {
-		ops[i] = session.CreateOp(path, nil, session.Persistent)
-	}
+	ops := lists.Map(paths, func(path string) session.Op { return session.CreateOp(path, nil, session.Persistent) })
 	err := applyAll(ctx, p.s, []session.Op{p.guard}, ops, func(e *session.MultiError) bool { return errors.Is(e, session.ErrNodeExists) })
 	if err != nil {
 		return fmt.Errorf("config %s: create znodes: %w", p.cfg.Path, err)
@@ -110,10 +108,7 @@ func (p *publisher) createAll(ctx context.Context, paths []string) error {
 
 // deleteAll deletes znodes. It ignores those that are gone or have children.
 func deleteAll(ctx context.Context, s *session.Session, guards []session.Op, paths []string) error {
-	ops := make([]session.Op, len(paths))
-	for i, path := range paths {
-		ops[i] = session.DeleteOp(path, -1)
-	}
+	ops := lists.Map(paths, func(path string) session.Op { return session.DeleteOp(path, -1) })
 	err := applyAll(ctx, s, guards, ops, func(e *session.MultiError) bool {
 		return errors.Is(e, session.ErrNoNode) || errors.Is(e, session.ErrNotEmpty)
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
@@ -436,10 +437,7 @@ func (h *host) readyVersion(ctx context.Context) (int64, error) {
 // this one replaces; 0: no record.
 func (h *host) replacedVersion(ctx context.Context) (int64, error) {
 	for chunk := range slices.Chunk(h.act.Proposal.Replaces, 16) {
-		var paths []string
-		for _, rollout := range chunk {
-			paths = append(paths, recordPath(h.p.cfg.Root, rollout, h.p.cfg.Agent))
-		}
+		paths := lists.Map(chunk, func(rollout string) string { return recordPath(h.p.cfg.Root, rollout, h.p.cfg.Agent) })
 		results, err := h.s.GetMany(ctx, paths)
 		for i, r := range results {
 			var own HostRecord

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -373,20 +374,12 @@ func (m *MultiHold) Context() context.Context { return m.ctx }
 
 // Fences returns the fencing tokens in the order of the locks' paths.
 func (m *MultiHold) Fences() []int64 {
-	fences := make([]int64, len(m.holds))
-	for i, h := range m.holds {
-		fences[i] = h.fence
-	}
-	return fences
+	return lists.Map(m.holds, func(h *Hold) int64 { return h.fence })
 }
 
 // Guards returns operations that make a multi fail when one of the locks is gone.
 func (m *MultiHold) Guards() []session.Op {
-	ops := make([]session.Op, len(m.holds))
-	for i, h := range m.holds {
-		ops[i] = h.Guard()
-	}
-	return ops
+	return lists.Map(m.holds, (*Hold).Guard)
 }
 
 // Release releases all locks, the last acquired first, and returns all errors.

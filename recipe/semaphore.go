@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -188,10 +189,9 @@ func (m *Semaphore) take(ctx context.Context, turn *Participant, n int, try bool
 		}
 		return nil, err
 	}
-	holds := make([]*Hold, len(own))
-	for i, l := range own {
-		holds[i] = newHold(ctx, m.s, m.leases, l.path, l.stat.Czxid, holdOptions{disputed: m.undisputed})
-	}
+	holds := lists.Map(own, func(l lease) *Hold {
+		return newHold(ctx, m.s, m.leases, l.path, l.stat.Czxid, holdOptions{disputed: m.undisputed})
+	})
 	return holds, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 )
@@ -126,10 +127,7 @@ func (t *Tree) Run(ctx context.Context, s *session.Session, up func(TreeUpdate))
 // take takes in a snapshot. The first one of a session is compared with all that is
 // known. It also reports whether the errors are others than before.
 func (t *Tree) take(snap *mirror.Snapshot, changed []string, first bool) (TreeUpdate, bool) {
-	paths := make([]string, len(changed))
-	for i, rel := range changed {
-		paths[i] = session.JoinPath(t.cfg.Path, rel)
-	}
+	paths := lists.Map(changed, func(rel string) string { return session.JoinPath(t.cfg.Path, rel) })
 	if first {
 		paths = slices.AppendSeq(paths, maps.Keys(t.nodes))
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -261,10 +262,7 @@ func (x *Txn) remove(ctx context.Context, names []string) error {
 	case d == Undecided:
 		return fmt.Errorf("undecided: %w", ErrHeld)
 	}
-	ops := make([]session.Op, 0, len(names)+1)
-	for _, name := range names {
-		ops = append(ops, session.DeleteOp(child(x.path, name), -1))
-	}
+	ops := lists.Map(names, func(name string) session.Op { return session.DeleteOp(child(x.path, name), -1) })
 	_, err = x.s.Multi(ctx, append(ops, session.DeleteOp(x.path, -1))...)
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -283,10 +284,7 @@ func (g *Group) notify(u *view.Group, wasHolding bool) {
 			held++
 		}
 	}
-	var flapping []string
-	for _, m := range g.rule.damped {
-		flapping = append(flapping, m.Znode)
-	}
+	flapping := lists.Map(g.rule.damped, func(m *view.Member) string { return m.Znode })
 	slices.Sort(flapping)
 	g.cfg.Metrics.group(g.cfg.Name, len(u.Members), len(u.Rejected), len(flapping), !u.Holding.IsZero())
 	switch {

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/view"
 )
@@ -293,11 +294,7 @@ func (s members) values(former members, values []view.Member) []view.Member {
 	if slices.Equal(s, former) {
 		return values
 	}
-	list := make([]view.Member, len(s))
-	for i, m := range s {
-		list[i] = *m
-	}
-	return list
+	return lists.Map(s, func(m *view.Member) view.Member { return *m })
 }
 
 // dedupe keeps the latest (by czxid) of the members with the same key, and returns

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -373,11 +374,7 @@ func (r *Registrar) Status() ServiceStatus {
 func (r *Registrar) MarshalJSON() ([]byte, error) { return json.Marshal(r.Status()) }
 
 func (r *Registrar) checks() []CheckStatus {
-	list := make([]CheckStatus, 0, len(r.checkers))
-	for _, k := range r.checkers {
-		list = append(list, k.snapshot())
-	}
-	return list
+	return lists.Map(r.checkers, (*checker).snapshot)
 }
 
 // memberID returns the configured id, or one made of the host's and the service's

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/lists"
 )
 
 // Stat is the metadata of a znode. A zxid is the number of a transaction of the ensemble.
@@ -130,10 +131,7 @@ func (s *Session) GetChildren(ctx context.Context, path string) ([]Child, error)
 		return nil, err
 	}
 	slices.Sort(names)
-	paths := make([]string, len(names))
-	for i, name := range names {
-		paths[i] = JoinPath(path, name)
-	}
+	paths := lists.Map(names, func(name string) string { return JoinPath(path, name) })
 	results, err := s.GetMany(ctx, paths)
 	if err != nil {
 		return nil, err

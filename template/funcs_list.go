@@ -15,6 +15,7 @@ import (
 	"dario.cat/mergo"
 	"github.com/davecgh/go-spew/spew"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -232,11 +233,7 @@ func sortedKeys(dicts ...map[string]any) []string {
 }
 
 func sortedValues(dict map[string]any) []any {
-	values := make([]any, 0, len(dict))
-	for _, k := range sortedKeys(dict) {
-		values = append(values, dict[k])
-	}
-	return values
+	return lists.Map(sortedKeys(dict), func(k string) any { return dict[k] })
 }
 
 // Pair is one key of a config tree as ls and tree return it.
@@ -368,11 +365,7 @@ func textKeys(v any) any {
 		if v == nil {
 			return v
 		}
-		out := make([]any, len(v))
-		for i, e := range v {
-			out[i] = textKeys(e)
-		}
-		return out
+		return lists.Map(v, textKeys)
 	}
 	return v
 }

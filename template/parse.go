@@ -13,6 +13,7 @@ import (
 	"strings"
 	"text/template/parse"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -520,9 +521,6 @@ func fieldsOf(t reflect.Type) []string {
 
 func joinErrors(errs []*Error) error {
 	slices.SortStableFunc(errs, func(a, b *Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
-	var joined []error
-	for _, e := range errs {
-		joined = append(joined, e)
-	}
+	joined := lists.Map(errs, func(e *Error) error { return e })
 	return errors.Join(joined...)
 }

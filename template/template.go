@@ -25,6 +25,7 @@ import (
 	"text/template/parse"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -177,10 +178,7 @@ type Each struct {
 func Elements(v *view.View, source view.Source) ([]Each, error) {
 	switch u := v.Get(source).(type) {
 	case *view.Groups:
-		list := make([]Each, len(u.Groups))
-		for i, g := range u.Groups {
-			list[i] = Each{Key: g.Name, Value: serving(g.Members), OnEmpty: g.OnEmpty}
-		}
+		list := lists.Map(u.Groups, func(g *view.Group) Each { return Each{Key: g.Name, Value: serving(g.Members), OnEmpty: g.OnEmpty} })
 		return list, nil
 	case *view.Group:
 		return memberElements(u)

@@ -17,6 +17,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
@@ -108,7 +109,7 @@ func completeNames(g *globals, root *cobra.Command) {
 		return asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {
 			hosts, err := fleet.Agents(ctx, s)
 			hosts = slices.DeleteFunc(hosts, func(h fleet.HostStatus) bool { return !show.Gone(h.Health) })
-			return listOf(hosts, func(h *fleet.HostStatus) string { return h.ID }), err
+			return lists.Map(hosts, func(h fleet.HostStatus) string { return h.ID }), err
 		}), cobra.ShellCompDirectiveNoFileComp
 	}
 }
@@ -186,32 +187,25 @@ func knownNames(g *globals, names func(*agent.Config) []string) []string {
 	return <-found
 }
 
-// listOf makes a list of what the elements of another become.
-func listOf[T, R any](list []T, of func(*T) R) []R {
-	made := make([]R, len(list))
-	for i := range list {
-		made[i] = of(&list[i])
-	}
-	return made
-}
-
 // The names of the blocks of the settings.
 var (
 	configNames = func(c *agent.Config) []string {
-		return listOf(c.Configs, func(v *config.Config) string { return v.Name })
+		return lists.Map(c.Configs, func(v config.Config) string { return v.Name })
 	}
 	groupNames = func(c *agent.Config) []string {
-		return listOf(c.Groups, func(v *registry.GroupConfig) string { return v.Name })
+		return lists.Map(c.Groups, func(v registry.GroupConfig) string { return v.Name })
 	}
 	electionNames = func(c *agent.Config) []string {
-		return listOf(c.Elections, func(v *election.Config) string { return v.Name })
+		return lists.Map(c.Elections, func(v election.Config) string { return v.Name })
 	}
 	bundleNames = func(c *agent.Config) []string {
-		return listOf(c.Bundles, func(v *apply.Config) string { return v.Name })
+		return lists.Map(c.Bundles, func(v apply.Config) string { return v.Name })
 	}
-	hookNames    = func(c *agent.Config) []string { return listOf(c.Hooks, func(v *hook.Config) string { return v.Name }) }
+	hookNames = func(c *agent.Config) []string {
+		return lists.Map(c.Hooks, func(v hook.Config) string { return v.Name })
+	}
 	serviceNames = func(c *agent.Config) []string {
-		return listOf(c.Services, func(v *registry.ServiceConfig) string { return v.Name })
+		return lists.Map(c.Services, func(v registry.ServiceConfig) string { return v.Name })
 	}
 )
 

@@ -17,6 +17,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/trees"
@@ -186,7 +187,7 @@ the one in use). A or B may be a directory or file.`,
 				if !g.IsJSON() {
 					return g.PrintDiff(config.Unified(changes, from, to))
 				}
-				list := listOf(changes, func(c *config.Change) changeJSON { return changeJSON{*c, c.Unified(from, to)} })
+				list := lists.Map(changes, func(c config.Change) changeJSON { return changeJSON{c, c.Unified(from, to)} })
 				return term.PrintList(&g.Console, "changes", list)
 			})
 			return withExitCode(err, exitCode, differs)
@@ -281,7 +282,7 @@ func newConfigHistoryCommand(g *globals) *cobra.Command {
 				config.Version
 				Rollout *versionRollout `json:"rollout,omitempty"`
 			}
-			entries := listOf(list, func(v *config.Version) entry { return entry{*v, rollouts[v.Number]} })
+			entries := lists.Map(list, func(v config.Version) entry { return entry{v, rollouts[v.Number]} })
 			return term.PrintList(&g.Console, "versions", entries)
 		}),
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/dev"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
@@ -287,7 +288,7 @@ func meant(c *cobra.Command, word string) string {
 	if len(below) > 0 {
 		return "; did you mean " + strings.Join(below, " or ") + "?"
 	}
-	names := listOf(c.Commands(), func(sub **cobra.Command) string { return (*sub).Name() })
+	names := lists.Map(c.Commands(), (*cobra.Command).Name)
 	if name := template.Nearest(word, names); name != "" {
 		return fmt.Sprintf("; did you mean %q?", name)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
@@ -293,7 +294,7 @@ func auditTargets(conf *agent.Config, args []string) ([]target, error) {
 	if len(conf.Files) == 0 {
 		return nil, usagef("name a config by its path, or give settings with config blocks by --config")
 	}
-	return listOf(conf.Configs, func(c *config.Config) target { return target{c.Name, c.Path, c.Layout} }), nil
+	return lists.Map(conf.Configs, func(c config.Config) target { return target{c.Name, c.Path, c.Layout} }), nil
 }
 
 func auditOf(ctx context.Context, s *session.Session, t target) ([]deed, error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/haproxy"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
@@ -180,10 +181,7 @@ func printMembers(console *term.Console, v view.View, o membersOptions) error {
 	for _, m := range rows {
 		row := []string{term.Printable(m.Group), m.ID, m.address, stateWord(console, m.Status), strconv.Itoa(m.Weight), term.Age(m.Created)}
 		if isWide(console) {
-			var labels []string
-			for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
-				labels = append(labels, k+"="+m.Labels[k])
-			}
+			labels := lists.Map(slices.Sorted(maps.Keys(m.Labels)), func(k string) string { return k + "=" + m.Labels[k] })
 			row = append(row, strings.Join(labels, ","), m.Node, m.Znode)
 		}
 		t.Add(row...)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/agent"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
@@ -293,7 +294,7 @@ func queueList(ctx context.Context, console *term.Console, q aQueue) error {
 	if err != nil {
 		return err
 	}
-	rows := listOf(list, func(i *recipe.Item) row { return row{i.Name, i.Size, i.Priority, i.Attempts, i.Reserved, i.Put.UTC()} })
+	rows := lists.Map(list, func(i recipe.Item) row { return row{i.Name, i.Size, i.Priority, i.Attempts, i.Reserved, i.Put.UTC()} })
 	return term.PrintRows(console, "items", rows, []string{"ITEM", "BYTES", "ATTEMPTS", "STATE"}, func(r row) []string {
 		state := "ready"
 		if r.Reserved {

@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/lastgood"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
@@ -374,9 +375,9 @@ func missingHints(list []view.Source) []string {
 }
 
 func names(list []view.Source) string {
-	return strings.Join(listOf(list, (*view.Source).String), ", ")
+	return strings.Join(lists.Map(list, view.Source.String), ", ")
 }
 
 func sourcesOf(list []follower) []view.Source {
-	return listOf(list, func(f *follower) view.Source { return f.source })
+	return lists.Map(list, func(f follower) view.Source { return f.source })
 }

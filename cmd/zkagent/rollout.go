@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 )
@@ -222,7 +223,7 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 			}
 			slices.Reverse(rollouts)
 			if g.IsJSON() {
-				return term.PrintList(&g.Console, "rollouts", listOf(rollouts, func(r **fleet.State) map[string]any { return rolloutJSON(*r) }))
+				return term.PrintList(&g.Console, "rollouts", lists.Map(rollouts, rolloutJSON))
 			}
 			return term.PrintRows(&g.Console, "", rollouts, []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}, func(r *fleet.State) []string {
 				p := r.Proposal

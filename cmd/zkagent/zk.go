@@ -18,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/doctor"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
@@ -233,12 +234,12 @@ func zkACL(ctx context.Context, console *term.Console, s *session.Session, path 
 	if err != nil {
 		return err
 	}
-	return printLines(console, "acl", listOf(list, func(a *session.ACL) string {
+	return printLines(console, "acl", lists.Map(list, func(a session.ACL) string {
 		if a.Scheme == "digest" {
 			user, _, _ := strings.Cut(a.ID, ":")
 			a.ID = user + ":(secret)"
 		}
-		return session.FormatACL(*a)
+		return session.FormatACL(a)
 	}))
 }
 
@@ -369,7 +370,7 @@ func identityRows(ctx context.Context, s *session.Session, paths []string) ([]id
 	if err != nil {
 		return nil, err
 	}
-	rows := listOf(ids, func(i *session.Identity) identityRow { return identityRow{Scheme: i.Scheme, ID: i.ID} })
+	rows := lists.Map(ids, func(i session.Identity) identityRow { return identityRow{Scheme: i.Scheme, ID: i.ID} })
 	for _, path := range paths {
 		acl, _, err := s.GetACL(ctx, path)
 		if err != nil && !errors.Is(err, session.ErrNoAuth) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -143,11 +144,7 @@ func (b *parsed) vars(each *template.Each) command.Vars {
 }
 
 func (b *parsed) allVars(elements []*template.Each) []command.Vars {
-	list := make([]command.Vars, len(elements))
-	for i, each := range elements {
-		list[i] = b.vars(each)
-	}
-	return list
+	return lists.Map(elements, b.vars)
 }
 
 // files lists the destinations of what was rendered last, and says when the latest of

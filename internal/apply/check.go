@@ -16,6 +16,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/template"
 )
@@ -36,10 +37,7 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 		defer func() { _ = os.RemoveAll(dir) }()
 	case atPreview:
 		preview = &proc.Preview{} // the files of the bundle as the swap will leave them
-		var after []files.After
-		for _, f := range t.later {
-			after = append(after, f.After)
-		}
+		after := lists.Map(t.later, func(f laterFile) files.After { return f.After })
 		for _, s := range t.tx.Files() {
 			if s.Changed() {
 				after = append(after, s.After())

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -121,11 +122,7 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 
 // rendered are all files that the bundle renders now.
 func (t *applying) rendered() []Output {
-	list := make([]Output, len(t.outputs))
-	for i, o := range t.outputs {
-		list[i] = o.Output
-	}
-	return list
+	return lists.Map(t.outputs, func(o *output) Output { return o.Output })
 }
 
 // Once renders, stages, checks and swaps a bundle, and reloads nothing. It

@@ -23,6 +23,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -258,10 +259,7 @@ func (r *report) versions(ctx context.Context, name string, list []int, origins 
 		list = list[:maxKeys]
 		r.Notes = append(r.Notes, "config "+name+": there are more keys than are looked up: ask for fewer lines (-L)")
 	}
-	keys := make([]string, len(list))
-	for i, n := range list {
-		keys[i] = r.Values[n].Path
-	}
+	keys := lists.Map(list, func(n int) string { return r.Values[n].Path })
 	found, err := origins(ctx, tree, keys)
 	if err != nil {
 		r.Notes = append(r.Notes, "config "+name+": who set the keys is not known: "+err.Error())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -147,10 +148,7 @@ func (f *File) Reason(r Reason) string {
 	if !r.Held {
 		text += " (not)"
 	}
-	var values []string
-	for _, n := range r.Values {
-		values = append(values, f.Values[n].Words())
-	}
+	values := lists.Map(r.Values, func(n int) string { return f.Values[n].Words() })
 	if len(values) > 0 {
 		text += ": " + strings.Join(values, "; ")
 	}

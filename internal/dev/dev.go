@@ -18,6 +18,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/examples/quickstart"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/memzk"
 	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/settings"
@@ -197,10 +198,7 @@ func (d *run) run(ctx context.Context) error {
 const readyWait = time.Second
 
 func (d *run) watch(ctx context.Context, ended <-chan error) error {
-	narrators := make([]*narrator, len(d.hosts))
-	for i, h := range d.hosts {
-		narrators[i] = newNarrator(d.con, h.name, d.addr+h.cfg.ZooKeeper.Chroot)
-	}
+	narrators := lists.Map(d.hosts, func(h *host) *narrator { return newNarrator(d.con, h.name, d.addr+h.cfg.ZooKeeper.Chroot) })
 	n := narrators[0]
 	var story *story
 	if d.o.Story {

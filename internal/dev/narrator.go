@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/view"
@@ -118,10 +119,7 @@ func (n *narrator) units(s *show.Status) {
 }
 
 func memberNames(list []view.Member) []string {
-	ids := make([]string, 0, len(list))
-	for _, m := range list {
-		ids = append(ids, m.ID)
-	}
+	ids := lists.Map(list, func(m view.Member) string { return m.ID })
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }

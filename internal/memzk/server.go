@@ -44,8 +44,21 @@ type Server struct {
 // New starts a server with an empty tree. Inside a synctest bubble it must be
 // closed before the bubble ends.
 func New(opts Options) *Server {
+	opts.TickTime = cmp.Or(max(opts.TickTime, 0), DefaultTickTime)
+	opts.MinTimeout = cmp.Or(max(opts.MinTimeout, 0), 2*opts.TickTime)
+	opts.MaxTimeout = cmp.Or(max(opts.MaxTimeout, 0), 20*opts.TickTime)
+	opts.ContainerInterval = cmp.Or(max(opts.ContainerInterval, 0), DefaultContainerInterval)
+	opts.MaxFrame = cmp.Or(max(opts.MaxFrame, 0), DefaultMaxFrame)
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	if opts.Faults == nil {
+		opts.Faults = noFaults{}
+	}
+	var err error
+	if opts.Version, err = Personality(cmp.Or(opts.Version, DefaultVersion)); err != nil {
+		panic("memzk: " + err.Error())
+	}
 	s := &Server{
-		opts: opts.withDefaults(), started: time.Now(), done: make(chan struct{}), wake: make(chan struct{}, 1),
+		opts: opts, started: time.Now(), done: make(chan struct{}), wake: make(chan struct{}, 1),
 		lagging: map[string]*replica{}, sessions: map[int64]*session{}, conns: map[*conn]struct{}{},
 		listeners: map[net.Listener]struct{}{}, requests: map[int32]uint64{},
 	}
@@ -187,23 +200,6 @@ type Options struct {
 type Change struct {
 	Path string
 	Data []byte // never nil, unless the znode is deleted
-}
-
-func (o Options) withDefaults() Options {
-	o.TickTime = cmp.Or(max(o.TickTime, 0), DefaultTickTime)
-	o.MinTimeout = cmp.Or(max(o.MinTimeout, 0), 2*o.TickTime)
-	o.MaxTimeout = cmp.Or(max(o.MaxTimeout, 0), 20*o.TickTime)
-	o.ContainerInterval = cmp.Or(max(o.ContainerInterval, 0), DefaultContainerInterval)
-	o.MaxFrame = cmp.Or(max(o.MaxFrame, 0), DefaultMaxFrame)
-	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	if o.Faults == nil {
-		o.Faults = noFaults{}
-	}
-	var err error
-	if o.Version, err = Personality(cmp.Or(o.Version, DefaultVersion)); err != nil {
-		panic("memzk: " + err.Error())
-	}
-	return o
 }
 
 // versions are the servers whose ways this package knows, the oldest first. Those

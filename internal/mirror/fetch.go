@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -147,11 +148,7 @@ func (m *Mirror) listMany(ctx context.Context, zs []*znode, children int) ([]*zn
 }
 
 func paths(zs []*znode) []string {
-	paths := make([]string, len(zs))
-	for i, z := range zs {
-		paths[i] = z.path
-	}
-	return paths
+	return lists.Map(zs, func(z *znode) string { return z.path })
 }
 
 // Setting two watches for each znode takes a server as long as reading them does,
@@ -187,10 +184,7 @@ func (m *Mirror) watchLists(ctx context.Context, zs []*znode) error {
 	if len(zs) == 0 || !m.cover.Live() {
 		return nil
 	}
-	watches := make([]*session.Watch, len(zs))
-	for i, z := range zs {
-		watches[i] = z.watch
-	}
+	watches := lists.Map(zs, func(z *znode) *session.Watch { return z.watch })
 	err := m.s.WatchChildren(ctx, watches)
 	if err != nil && ctx.Err() == nil && m.s.Context().Err() == nil && !errors.Is(err, session.ErrUnimplemented) {
 		return nil

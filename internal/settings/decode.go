@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/template"
 )
 
@@ -328,9 +329,6 @@ var calledHere = map[string]string{
 var unexpected = regexp.MustCompile(`^(?:An argument named|Blocks of type) "([^"]+)"`)
 
 func quoted(words []string) string {
-	var q []string
-	for _, w := range words {
-		q = append(q, strconv.Quote(w))
-	}
+	q := lists.Map(words, strconv.Quote)
 	return strings.Join(q, ", ")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/lists"
 )
 
 const maxCredential = 1 << 20
@@ -158,10 +159,7 @@ func textFunc(params []string, more string, fn func(args []string) (string, erro
 		spec.VarParam = &function.Parameter{Name: more, Type: cty.String}
 	}
 	spec.Impl = func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-		var texts []string
-		for _, a := range args {
-			texts = append(texts, a.AsString())
-		}
+		texts := lists.Map(args, cty.Value.AsString)
 		v, err := fn(texts)
 		return cty.StringVal(v), err
 	}

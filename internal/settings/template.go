@@ -20,6 +20,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -221,10 +222,7 @@ func eachValue(e *template.Each) cty.Value {
 	case view.Member:
 		value = memberValue(v)
 	case []view.Member:
-		var values []cty.Value
-		for _, m := range v {
-			values = append(values, memberValue(m))
-		}
+		values := lists.Map(v, memberValue)
 		value = cty.TupleVal(values)
 	}
 	return cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(e.Key), "value": value})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/term"
 )
 
@@ -81,10 +82,7 @@ func FleetSummary(hosts []fleet.HostStatus) string {
 	case len(counts) == 1 && counts[0].Health == fleet.OK:
 		return total + ", all healthy"
 	}
-	parts := make([]string, len(counts))
-	for i, c := range counts {
-		parts[i] = fmt.Sprintf("%d %s", c.Count, c.Health)
-	}
+	parts := lists.Map(counts, func(c HealthCount) string { return fmt.Sprintf("%d %s", c.Count, c.Health) })
 	return total + ": " + strings.Join(parts, ", ")
 }
 

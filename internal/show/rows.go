@@ -18,6 +18,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/view"
@@ -336,10 +337,7 @@ const (
 // Check makes the health of the host a state of a monitoring system, with its word
 // and a text. Maintenance is on purpose: it alarms nobody, and is not called ok.
 func (s *Status) Check() (code int, word, text string) { //nolint:nonamedreturns // two of them are texts
-	texts := make([]string, len(s.Conditions))
-	for i, c := range s.Conditions {
-		texts[i] = c.Name() + ": " + c.Text
-	}
+	texts := lists.Map(s.Conditions, func(c Condition) string { return c.Name() + ": " + c.Text })
 	if text = strings.Join(texts, "; "); text == "" {
 		text = s.Summary
 	}

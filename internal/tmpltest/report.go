@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/template"
 )
 
@@ -125,11 +126,7 @@ type TemplateCover struct {
 // Report lists all templates that were tested, and those of the settings that no
 // test names.
 func (c *Cover) Report() []TemplateCover {
-	list := []TemplateCover{}
-	for _, name := range slices.Sorted(maps.Keys(c.templates)) {
-		list = append(list, TemplateCover{name, c.templates[name].Covered()})
-	}
-	return list
+	return lists.Map(slices.Sorted(maps.Keys(c.templates)), func(name string) TemplateCover { return TemplateCover{name, c.templates[name].Covered()} })
 }
 
 // of is the coverage of one template; nil where nothing is collected.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl"
+
+	"github.com/zkagent/zkagent/internal/lists"
 )
 
 // ConsulTemplate translates settings of consul-template, in HCL or JSON.
@@ -193,11 +195,7 @@ func ConsulTemplateEnv(r *Result, lookup func(string) (string, bool)) {
 // a shell.
 func ctCommand(v any) []string {
 	if l, ok := v.([]any); ok && len(l) > 1 {
-		var args []string
-		for _, a := range l {
-			args = append(args, quote(text(a)))
-		}
-		return args
+		return lists.Map(l, func(a any) string { return quote(text(a)) })
 	} else if ok && len(l) == 1 {
 		v = l[0]
 	}
@@ -205,7 +203,7 @@ func ctCommand(v any) []string {
 }
 
 // ctDialect is consul-template's.
-var ctDialect = dialect{left: "{{", right: "}}", lists: lists, call: ctCall, mapField: ctFields}
+var ctDialect = dialect{left: "{{", right: "}}", lists: memberLists, call: ctCall, mapField: ctFields}
 
 // ctCall translates consul-template's calls.
 func ctCall(w *rewriter, list []token, i int) []token {

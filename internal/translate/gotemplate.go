@@ -158,8 +158,8 @@ func (s segment) wrap(action string) string {
 	return left + action + right
 }
 
-// lists finds calls that give members.
-var lists = regexp.MustCompile(`\bservices?\b`)
+// memberLists finds calls that give members.
+var memberLists = regexp.MustCompile(`\bservices?\b`)
 
 // action translates one action. One that cannot be translated fails when it is
 // executed: it never gives an empty value.

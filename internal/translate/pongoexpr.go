@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/zkagent/zkagent/internal/lists"
 )
 
 // valueKind is what is known of a value of a template of remco. pongo2 prints numbers and
@@ -404,10 +406,7 @@ func (e *expression) field(v value) value {
 		panic(problemf("the field %s of this value", name))
 	}
 	e.must("(")
-	var args []string
-	for _, a := range e.arguments() {
-		args = append(args, paren(a.code))
-	}
+	args := lists.Map(e.arguments(), func(a value) string { return paren(a.code) })
 	return value{strings.NewReplacer("IN", v.code, "ARGS", strings.Join(args, " ")).Replace(m.code), m.gives}
 }
 

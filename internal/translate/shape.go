@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/zkagent/zkagent/internal/lists"
 )
 
 // kind is what a value of a template is, or what the lists and maps in it are of.
@@ -65,10 +67,7 @@ func (w *rewriter) shapeOf(list []token) shape {
 		if len(args) == 0 {
 			continue
 		}
-		var shapes []shape
-		for _, a := range args {
-			shapes = append(shapes, w.operand(a))
-		}
+		shapes := lists.Map(args, w.operand)
 		if i > 0 {
 			shapes = append(shapes, sh)
 		}

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/template"
 )
 
@@ -561,10 +562,7 @@ var hclEscape = strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "\\n", "\r
 func quote(s string) string { return "\"" + hclEscape.Replace(s) + "\"" }
 
 func quoteAll(list []string) string {
-	var words []string
-	for _, s := range list {
-		words = append(words, quote(s))
-	}
+	words := lists.Map(list, quote)
 	return strings.Join(words, ", ")
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -286,10 +287,7 @@ func ReadManifests(ctx context.Context, s *session.Session, root string) ([]*Man
 	if err != nil {
 		return nil, err
 	}
-	paths := make([]string, len(numbers))
-	for i, n := range numbers {
-		paths[i] = VersionPath(root, n)
-	}
+	paths := lists.Map(numbers, func(n int64) string { return VersionPath(root, n) })
 	results, err := s.GetMany(ctx, paths)
 	if err != nil {
 		return nil, fmt.Errorf("config %s: read versions: %w", root, err)
@@ -477,13 +475,9 @@ type Bucket struct {
 
 // ReadBuckets reads the lists of buckets.
 func ReadBuckets(ctx context.Context, s *session.Session, root string, buckets []Bucket) ([][]Entry, error) {
-	var lists [][]Entry
+	var read [][]Entry
 	for chunk := range slices.Chunk(buckets, bucketsOnce) {
-		sums := make([]Digest, len(chunk))
-		for i, b := range chunk {
-			sums[i] = b.Sum
-		}
-		objects, err := ReadObjectsOf(ctx, s, root, sums)
+		objects, err := ReadObjectsOf(ctx, s, root, lists.Map(chunk, func(b Bucket) Digest { return b.Sum }))
 		if err != nil {
 			return nil, err
 		}
@@ -492,10 +486,10 @@ func ReadBuckets(ctx context.Context, s *session.Session, root string, buckets [
 			if err != nil {
 				return nil, err
 			}
-			lists = append(lists, list)
+			read = append(read, list)
 		}
 	}
-	return lists, nil
+	return read, nil
 }
 
 // EncodeBucket returns the object of a bucket. For each key, in bytewise order:

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -218,10 +219,7 @@ func Walk(ctx context.Context, s *session.Session, root string) (map[string]*Fla
 	nodes, last := map[string]*FlatRow{}, int64(0)
 	level := []string{""}
 	for len(level) > 0 {
-		paths := make([]string, len(level))
-		for i, rel := range level {
-			paths[i] = session.JoinPath(root, rel)
-		}
+		paths := lists.Map(level, func(rel string) string { return session.JoinPath(root, rel) })
 		results, err := s.GetMany(ctx, paths)
 		if err != nil {
 			return nil, 0, fmt.Errorf("read tree: %w", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/rolling"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
@@ -343,10 +344,7 @@ func (s *Server) readLines(ctx context.Context) ([]lineView, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := []lineView{}
-	for _, e := range s.Source.Status().Elections {
-		lines = append(lines, readLine(ctx, zk, "election", e.Name, e.Path))
-	}
+	lines := lists.Map(s.Source.Status().Elections, func(e show.ElectionStatus) lineView { return readLine(ctx, zk, "election", e.Name, e.Path) })
 	for _, root := range lockRoots {
 		names, _, err := zk.Children(ctx, root.path)
 		if err != nil && !errors.Is(err, session.ErrNoNode) {
