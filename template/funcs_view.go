@@ -219,16 +219,6 @@ type Group struct {
 	Tags    []string // of all its members, of every status
 }
 
-// tagsOf are the sorted tags of members.
-func tagsOf(members []view.Member) []string {
-	tags := []string{}
-	for _, m := range members {
-		tags = append(tags, m.Tags()...)
-	}
-	slices.Sort(tags)
-	return slices.Compact(tags)
-}
-
 // statusAny asks for the members of every status.
 const statusAny = "any"
 
@@ -371,7 +361,12 @@ func (st *state) groups(name string, wanted ...string) ([]Group, error) {
 	list := make([]Group, 0, len(gs.Groups))
 	for _, g := range gs.Groups {
 		if len(wanted) == 0 || slices.Contains(wanted, statusAny) && len(g.Members) > 0 || len(withStatus(g.Members, wanted)) > 0 {
-			list = append(list, Group{g.Name, g.Path, serving(g.Members), tagsOf(g.Members)})
+			tags := []string{}
+			for _, m := range g.Members {
+				tags = append(tags, m.Tags()...)
+			}
+			slices.Sort(tags)
+			list = append(list, Group{g.Name, g.Path, serving(g.Members), slices.Compact(tags)})
 		}
 	}
 	return list, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/settings"
 	"github.com/zkagent/zkagent/internal/term"
@@ -108,7 +109,21 @@ func (h *host) adapt(c *agent.Config) error {
 	}
 	c.HTTP = &web.HTTPConfig{Listen: h.http}
 	if h.name != "" {
-		h.asOneOfSeveral(c)
+		c.ID, c.Host = h.name, h.name
+		if h.name != "host-1" {
+			c.DNS = nil // the first host has the port of the settings
+		}
+		groups := map[string]bool{}
+		for i := range c.Services {
+			s := &c.Services[i]
+			s.MemberID = h.name
+			if slices.ContainsFunc(s.Groups, func(group string) bool { return groups[group] }) {
+				s.MemberID += "-" + s.Name
+			}
+			for _, group := range s.Groups {
+				groups[group] = true
+			}
+		}
 	}
 	for i := range c.Services {
 		if err := h.standIn(&c.Services[i]); err != nil {
@@ -123,24 +138,6 @@ func (h *host) adapt(c *agent.Config) error {
 		c.Execs = nil
 	}
 	return nil
-}
-
-func (h *host) asOneOfSeveral(c *agent.Config) {
-	c.ID, c.Host = h.name, h.name
-	if h.name != "host-1" {
-		c.DNS = nil // the first host has the port of the settings
-	}
-	groups := map[string]bool{}
-	for i := range c.Services {
-		s := &c.Services[i]
-		s.MemberID = h.name
-		if slices.ContainsFunc(s.Groups, func(group string) bool { return groups[group] }) {
-			s.MemberID += "-" + s.Name
-		}
-		for _, group := range s.Groups {
-			groups[group] = true
-		}
-	}
 }
 
 // httpAddress is where the page is: where the settings want it, unless
@@ -199,10 +196,7 @@ func (h *host) print(ctx context.Context, c proc.Command) (proc.Result, error) {
 	if event == "" || event == "check" {
 		return proc.Run(ctx, c)
 	}
-	words := make([]string, len(c.Args))
-	for i, w := range c.Args {
-		words[i] = term.ShellWord(w)
-	}
+	words := lists.Map(c.Args, term.ShellWord)
 	h.d.con.Printf("-- would run (%s): %s\n", event, term.Printable(strings.Join(words, " ")))
 	return proc.Result{Output: "not run: --hooks run runs it\n"}, nil
 }

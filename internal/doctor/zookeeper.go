@@ -15,7 +15,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/zkagent/zkagent/agent"
 	"github.com/zkagent/zkagent/internal/files"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -147,10 +149,9 @@ func (d *doctor) needs() []need {
 	if d.cfg == nil {
 		return nil
 	}
-	var list []need
-	for _, p := range d.cfg.Places() {
-		list = append(list, need{string(p.Kind) + " " + p.Name, p.Path, p.Kind == view.KindElection})
-	}
+	list := lists.Map(d.cfg.Places(), func(p agent.Place) need {
+		return need{string(p.Kind) + " " + p.Name, p.Path, p.Kind == view.KindElection}
+	})
 	for _, v := range d.cfg.Services {
 		for _, group := range v.Groups {
 			list = append(list, need{"service " + v.Name, group, true})
@@ -408,9 +409,13 @@ func passable(err error) bool {
 	return errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNoAuth)
 }
 
-// roots returns the highest of the paths that the settings name, and /zkagent.
-func (d *doctor) roots() []string {
-	list := []string{"/zkagent"}
+// open finds znodes of the settings that every client may change: the named paths,
+// everything below them, and their parents, whose ACLs decide who may replace them.
+// It skips the root of ZooKeeper, which is open in every ensemble.
+func (d *doctor) open(ctx context.Context, s *session.Session) {
+	left := openLimit
+	seen := map[string]bool{"/": true}
+	list := []string{"/zkagent"} // and the highest of the paths that the settings name
 	for _, n := range d.needs() {
 		list = append(list, n.path)
 	}
@@ -421,16 +426,7 @@ func (d *doctor) roots() []string {
 			roots = append(roots, p)
 		}
 	}
-	return roots
-}
-
-// open finds znodes of the settings that every client may change: the named paths,
-// everything below them, and their parents, whose ACLs decide who may replace them.
-// It skips the root of ZooKeeper, which is open in every ensemble.
-func (d *doctor) open(ctx context.Context, s *session.Session) {
-	left := openLimit
-	seen := map[string]bool{"/": true}
-	for _, root := range d.roots() {
+	for _, root := range roots {
 		for dir := path.Dir(root); !seen[dir]; dir = path.Dir(dir) {
 			seen[dir] = true
 			wait, cancel := context.WithTimeout(ctx, d.wait())

@@ -19,9 +19,18 @@ import (
 
 var formatNames = []string{"auto", "nerve", "serverset", "curator", "kafka-broker", "patroni", "dubbo-url", "host-port-name", "json", "text"}
 
-// formats reads the format blocks; the result is by name.
-func (s *Settings) formats(d *decoder) map[string]string {
-	made := map[string]string{}
+func (s *Settings) format(b *decoder, name string, made map[string]string) string {
+	if text, ok := made[name]; ok {
+		return text
+	}
+	if !slices.Contains(formatNames, name) {
+		s.errorAt(b.place("format"), "Invalid format", "There is no format %q.%s", name, didYouMean(name, append(slices.Sorted(maps.Keys(made)), formatNames...)))
+	}
+	return name
+}
+
+func (s *Settings) resolveGroups(d *decoder) {
+	formats := map[string]string{} // by name
 	for _, b := range d.blocks("format", "name", "Your own member format, for programs whose members no other format reads.") {
 		f := registry.Fields{
 			Address: b.text("address", `is:"place" doc:"Where a member has its host, host:port or URL: name (the name of the znode), data, a path into the JSON object that is the data, such as $.node.host, or numbers of fields in the protobuf message that is the data, such as #1.2."`),
@@ -42,23 +51,8 @@ func (s *Settings) formats(d *decoder) map[string]string {
 		if err != nil {
 			s.errorAt(b.at, "Invalid format", "%s: %v.", b.label, err)
 		}
-		made[b.label] = text
+		formats[b.label] = text
 	}
-	return made
-}
-
-func (s *Settings) format(b *decoder, name string, made map[string]string) string {
-	if text, ok := made[name]; ok {
-		return text
-	}
-	if !slices.Contains(formatNames, name) {
-		s.errorAt(b.place("format"), "Invalid format", "There is no format %q.%s", name, didYouMean(name, append(slices.Sorted(maps.Keys(made)), formatNames...)))
-	}
-	return name
-}
-
-func (s *Settings) resolveGroups(d *decoder) {
-	formats := s.formats(d)
 	for _, b := range d.blocks("group", "name", "A group whose members templates and hooks use.") {
 		path := b.text("path", `is:"znode path" doc:"The znode whose children are the members."`)
 		if path == "/" { // Its children are not members.

@@ -391,8 +391,30 @@ func Nerve(r *Result, name string, data []byte) (*Result, error) {
 	r.keys(m, " has no counterpart here",
 		map[string]string{"heartbeat_path": "there is no heartbeat file: use /readyz of the agent, or systemd's watchdog", "service_conf_dir": confDir},
 		"services", "instance_id", "listen_port")
+	instance := text(m["instance_id"])
 	for _, name := range sorted(list) {
-		r.nerveService(name, first(list[name]), text(m["instance_id"]))
+		m := first(list[name])
+		var b strings.Builder
+		var notes notes
+		notes.keys(m, " has no counterpart here", nil, nerveKeys...)
+		if kind := text(m["reporter_type"]); kind != "" && kind != "zookeeper" {
+			notes.miss("the reporter %s is not ZooKeeper", kind)
+		}
+		r.ensemble("service "+name, texts(m["zk_hosts"]))
+		fmt.Fprintf(&b, "group = %s\n", quote(cmp.Or(text(m["zk_path"]), "/services/"+name)))
+		host, port := text(m["host"]), text(m["port"])
+		line(&b, "address", host)
+		fmt.Fprintf(&b, "port = %s\n", cmp.Or(port, "0"))
+		line(&b, "member_id", instance)
+		if v := text(m["weight"]); v != "" {
+			fmt.Fprintf(&b, "weight = %s\n", v)
+		}
+		line(&b, "haproxy_server_options", text(m["haproxy_server_options"]))
+		pairs(&b, "labels", first(m["labels"]))
+		for _, c := range blocks(m["checks"]) {
+			nerveCheck(&b, c, host, port, seconds(m["check_interval"]), &notes)
+		}
+		r.others = append(r.others, other{"service", name, b.String(), notes})
 	}
 	return r, nil
 }
@@ -402,30 +424,6 @@ const confDir = "services in VALUE are imported one by one, or by naming the dir
 
 // nerveKeys are what a service of Nerve may hold that is translated.
 var nerveKeys = []string{"host", "port", "reporter_type", "zk_hosts", "zk_path", "check_interval", "checks", "weight", "haproxy_server_options", "labels"}
-
-func (r *Result) nerveService(name string, m map[string]any, instance string) {
-	var b strings.Builder
-	var notes notes
-	notes.keys(m, " has no counterpart here", nil, nerveKeys...)
-	if kind := text(m["reporter_type"]); kind != "" && kind != "zookeeper" {
-		notes.miss("the reporter %s is not ZooKeeper", kind)
-	}
-	r.ensemble("service "+name, texts(m["zk_hosts"]))
-	fmt.Fprintf(&b, "group = %s\n", quote(cmp.Or(text(m["zk_path"]), "/services/"+name)))
-	host, port := text(m["host"]), text(m["port"])
-	line(&b, "address", host)
-	fmt.Fprintf(&b, "port = %s\n", cmp.Or(port, "0"))
-	line(&b, "member_id", instance)
-	if v := text(m["weight"]); v != "" {
-		fmt.Fprintf(&b, "weight = %s\n", v)
-	}
-	line(&b, "haproxy_server_options", text(m["haproxy_server_options"]))
-	pairs(&b, "labels", first(m["labels"]))
-	for _, c := range blocks(m["checks"]) {
-		nerveCheck(&b, c, host, port, seconds(m["check_interval"]), &notes)
-	}
-	r.others = append(r.others, other{"service", name, b.String(), notes})
-}
 
 // pairs is a map of texts in the settings.
 func pairs(b *strings.Builder, name string, m map[string]any) {

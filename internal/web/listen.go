@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/zkagent/zkagent/internal/condition"
+	"github.com/zkagent/zkagent/internal/show"
 )
 
 // Listen opens the admin socket and, if it can, the HTTP listener. It returns
@@ -191,7 +192,35 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	s.readRoutes(mux, s.public)
-	s.pageRoutes(mux)
+	bodies := map[string]func(*http.Request, *show.Status) any{
+		"fleet": s.fleetPage, "services": s.servicesPage, "templates": s.templatesPage, "timeline": s.timelinePage,
+		"agent":   func(*http.Request, *show.Status) any { return nil },
+		"configs": s.changesPage, "rollouts": s.changesPage,
+		"locks": func(r *http.Request, _ *show.Status) any {
+			lines, err := s.lines.get(r.Context(), s.readLines)
+			return map[string]any{"Lines": lines, "Error": problem(err)}
+		},
+	}
+	for _, p := range sections {
+		pattern := p.Path
+		if pattern == "/" {
+			pattern = "/{$}"
+		}
+		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+			s.servePage(w, p, func(st *show.Status) any { return bodies[p.name](r, st) })
+		})
+	}
+	mux.HandleFunc("GET /hosts/{id}", s.serveHost)
+	mux.HandleFunc("GET /templates/{name}", s.serveBlamePage)
+	mux.HandleFunc("GET /configs/{name}", s.serveConfig)
+	mux.HandleFunc("GET /live", s.serveLive)
+	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"} {
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", kind+"; charset=utf-8")
+			w.Header().Set("Cache-Control", "no-cache")
+			http.ServeFileFS(w, r, pageFiles, "page/"+name)
+		})
+	}
 	return mux
 }
 

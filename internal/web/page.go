@@ -21,6 +21,7 @@ import (
 	"github.com/zkagent/zkagent/internal/blame"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/event"
+	"github.com/zkagent/zkagent/internal/lists"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/term"
 	"github.com/zkagent/zkagent/registry"
@@ -67,39 +68,6 @@ type pageData struct {
 	Outage   bool // ZooKeeper does not answer, and the page has data of its
 	Now      time.Time
 	Body     any
-}
-
-// pageRoutes serves the page, its style and its script.
-func (s *Server) pageRoutes(mux *http.ServeMux) {
-	bodies := map[string]func(*http.Request, *show.Status) any{
-		"fleet": s.fleetPage, "services": s.servicesPage, "templates": s.templatesPage, "timeline": s.timelinePage,
-		"agent":   func(*http.Request, *show.Status) any { return nil },
-		"configs": s.changesPage, "rollouts": s.changesPage,
-		"locks": func(r *http.Request, _ *show.Status) any {
-			lines, err := s.lines.get(r.Context(), s.readLines)
-			return map[string]any{"Lines": lines, "Error": problem(err)}
-		},
-	}
-	for _, p := range sections {
-		pattern := p.Path
-		if pattern == "/" {
-			pattern = "/{$}"
-		}
-		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
-			s.servePage(w, p, func(st *show.Status) any { return bodies[p.name](r, st) })
-		})
-	}
-	mux.HandleFunc("GET /hosts/{id}", s.serveHost)
-	mux.HandleFunc("GET /templates/{name}", s.serveBlamePage)
-	mux.HandleFunc("GET /configs/{name}", s.serveConfig)
-	mux.HandleFunc("GET /live", s.serveLive)
-	for name, kind := range map[string]string{"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"} {
-		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", kind+"; charset=utf-8")
-			w.Header().Set("Cache-Control", "no-cache")
-			http.ServeFileFS(w, r, pageFiles, "page/"+name)
-		})
-	}
 }
 
 func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show.Status) any) {
@@ -158,10 +126,7 @@ type groupView struct {
 
 // servicesPage is the groups that this agent follows, those of sets too.
 func (s *Server) servicesPage(_ *http.Request, st *show.Status) any {
-	var groups []groupView
-	for _, g := range st.Groups {
-		groups = append(groups, groupView{g, g.Name})
-	}
+	groups := lists.Map(st.Groups, func(g registry.GroupStatus) groupView { return groupView{g, g.Name} })
 	for _, set := range st.GroupSets {
 		for _, g := range set.Groups {
 			args := set.Name + " " + g.Name
