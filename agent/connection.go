@@ -63,13 +63,13 @@ func (a *Agent) followSession(ctx context.Context, s *session.Session) {
 			if s.State() == session.ReadOnly {
 				readOnly = "reading from " + s.Server()
 			}
-			a.conds.SetText(condition.ZooKeeperReadOnly, "", readOnly)
+			a.conds.Open(condition.ZooKeeperReadOnly, "", readOnly)
 			pace.Notify(a.wake.services)
 			a.events.Add(event.Event{Kind: "session-connected", Subject: hexID(s.ID()), Text: s.Server()})
 		case s.State() == session.Suspended:
 			a.away()
 		}
-		a.conds.SetText(condition.IdentityNotRenewed, "", a.sessions.Status().NotRenewed)
+		a.conds.Open(condition.IdentityNotRenewed, "", a.sessions.Status().NotRenewed)
 		select {
 		case <-changed:
 		case <-s.Done():

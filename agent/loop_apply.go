@@ -218,7 +218,7 @@ func (l *loop) announcePendingReload(b *bundle) {
 	if r := b.Config.Reload; r == nil || r.Leader == "" {
 		text = l.a.engine.PendingText(name)
 	}
-	l.a.conds.SetText(condition.ReloadPending, name, text)
+	l.a.conds.Open(condition.ReloadPending, name, text)
 }
 
 func sourceList(sources []view.Source) string {

@@ -91,7 +91,7 @@ func (a *Agent) halted(bundle string, h *rolling.Halt) {
 	if h != nil {
 		text = fmt.Sprintf("%s failed at %s: %s; `zkagent reload --clear-halt %s` lets the hosts continue", h.Host, h.Time.Format(time.RFC3339), h.Reason, bundle)
 	}
-	a.conds.SetText(condition.ReloadHalted, bundle, text)
+	a.conds.Open(condition.ReloadHalted, bundle, text)
 }
 
 // rollingUnit keeps this agent among the hosts that have a bundle: shares are

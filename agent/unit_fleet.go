@@ -23,7 +23,7 @@ func (a *Agent) fleetUnit(id string) unitParts {
 			reason, _ := a.hostMaint.Reason()
 			return healthOf(a.conds.List(), reason != "")
 		},
-		Rival: func(text string) { a.conds.SetText(condition.AgentIDTaken, "", text) },
+		Rival: func(text string) { a.conds.Open(condition.AgentIDTaken, "", text) },
 	})
 	return unitParts{run: func(ctx context.Context, s *session.Session, _ func(view.Update)) error {
 		select {

@@ -98,17 +98,11 @@ func (m *configTree) subscribe() {
 	m.participant = fleet.New(fleet.Config{
 		Root: m.cfg.Path, Agent: m.agent.first.ID, Host: m, Tree: m.read, Logger: m.agent.log.With("config", m.cfg.Name),
 		Life: m.agent.process.life, Maintenance: m.agent.hostMaint.Reason, Owned: m.subscriber.Owned,
-		NeverCoordinate: m.agent.first.NeverCoordinate, BakeCheck: m.bakeCheck, InUse: m.inUse, Halted: m.halted,
+		NeverCoordinate: m.agent.first.NeverCoordinate, BakeCheck: m.bakeCheck, InUse: m.inUse,
+		Halted: func(why string, since time.Time) {
+			m.agent.conds.OpenAs(condition.RolloutHalted, condition.Condition{Subject: m.cfg.Name, Text: why, Since: since})
+		},
 	})
-}
-
-// halted opens the condition of a rollout that this agent coordinates, or closes it.
-func (m *configTree) halted(why string, since time.Time) {
-	if why == "" {
-		m.agent.conds.Close(condition.RolloutHalted, m.cfg.Name)
-		return
-	}
-	m.agent.conds.OpenAs(condition.RolloutHalted, condition.Condition{Subject: m.cfg.Name, Text: why, Since: since})
 }
 
 // bakeCheck is the bake check of the settings in use; nil: none.
@@ -423,7 +417,7 @@ func announceHeld(conds *condition.Set, subject, command string, v *view.Group) 
 		}
 		text = fmt.Sprintf("%d of %d members have vanished from ZooKeeper at once and are kept; `zkagent members accept %s` believes it", held, len(v.Members), command)
 	}
-	conds.SetText(condition.MembersHeld, subject, text)
+	conds.Open(condition.MembersHeld, subject, text)
 }
 
 // refusedNames is the error of a set whose parent has children that are no names.
@@ -497,7 +491,7 @@ func (a *Agent) electionUnit(e election.Config) unitParts {
 				if l.RawID != "" {
 					refused = fmt.Sprintf("the leader's znode %+q has the id %+q, which is not allowed", l.Znode, l.RawID)
 				}
-				a.conds.SetText(condition.NameRefused, "election "+e.Name, refused)
+				a.conds.Open(condition.NameRefused, "election "+e.Name, refused)
 				up(l)
 			})
 		}, value: c,

@@ -93,18 +93,23 @@ func (w *wire) prove(m SASLMechanism) error {
 	}
 	token, done, err := x.Step(nil)
 	for step := int32(0); err == nil && step < maxSASLSteps; step++ {
-		var challenge []byte
-		if challenge, err = w.saslRound(firstXid+1+step, token); err != nil {
+		var reply *jute.Decoder
+		if reply, err = w.round(jute.OpSASL, firstXid+1+step, newFrame(jute.OpSASL, present(token))); err != nil {
 			return err
 		}
-		if done {
+		switch challenge := reply.Buffer(); { // nil: none was sent
+		case reply.Err() != nil:
+			return reply.Err()
+		case len(challenge) > maxSASLToken:
+			return fmt.Errorf("a challenge of %d bytes", len(challenge))
+		case done:
 			return nil
-		}
-		if challenge == nil && step == 0 {
+		case challenge == nil && step == 0:
 			return fmt.Errorf("%w: %w", ErrAuthFailed, errNoSASL)
-		}
-		if token, done, err = x.Step(challenge); err == nil && done && token == nil {
-			return nil
+		default:
+			if token, done, err = x.Step(challenge); err == nil && done && token == nil {
+				return nil
+			}
 		}
 	}
 	if err == nil {
@@ -119,22 +124,6 @@ func hostName(server string) string {
 		return server
 	}
 	return host
-}
-
-// saslRound sends one token and returns the server's token, or nil if it sent none.
-func (w *wire) saslRound(xid int32, token []byte) ([]byte, error) {
-	d, err := w.round(jute.OpSASL, xid, newFrame(jute.OpSASL, present(token)))
-	if err != nil {
-		return nil, err
-	}
-	challenge := d.Buffer()
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
-	if len(challenge) > maxSASLToken {
-		return nil, fmt.Errorf("a challenge of %d bytes", len(challenge))
-	}
-	return slices.Clone(challenge), nil
 }
 
 // round sends a frame that proves who we are, and returns what follows the header of the

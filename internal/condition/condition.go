@@ -48,7 +48,7 @@ type Set struct {
 	open map[key]Condition
 }
 
-// Open opens a condition or changes its text.
+// Open opens a condition or changes its text. An empty text closes it.
 func (s *Set) Open(k *Kind, subject, text string) {
 	s.OpenAs(k, Condition{Subject: subject, Text: text})
 }
@@ -56,6 +56,10 @@ func (s *Set) Open(k *Kind, subject, text string) {
 // OpenAs opens a condition with all that is known of it, except its code. Without Since it
 // begins now.
 func (s *Set) OpenAs(kind *Kind, c Condition) {
+	if c.Text == "" {
+		s.Close(kind, c.Subject)
+		return
+	}
 	k := key{kind.Code, c.Subject}
 	s.mu.Lock()
 	old, was := s.open[k]
@@ -92,15 +96,6 @@ func (s *Set) Close(kind *Kind, subject string) bool {
 		s.Changed(c, false)
 	}
 	return was
-}
-
-// SetText opens the condition with a text, and closes it when the text is empty.
-func (s *Set) SetText(k *Kind, subject, text string) {
-	if text == "" {
-		s.Close(k, subject)
-		return
-	}
-	s.Open(k, subject, text)
 }
 
 // Set opens the condition when err is not nil, and closes it otherwise.

@@ -206,7 +206,7 @@ func (r *runner) slots(ctx context.Context) (time.Duration, error) {
 	if last := r.rec.Slot.Slot; time.Until(last) > fresh {
 		text = "the last slot that was run, " + last.Format(time.RFC3339) + ", is ahead of this host's clock: nothing runs before it is reached"
 	}
-	r.engine.Conditions.SetText(condition.HookClock, r.cfg.Name, text)
+	r.engine.Conditions.Open(condition.HookClock, r.cfg.Name, text)
 	for _, slot := range r.due(time.Now()) {
 		if ctx.Err() != nil {
 			return 0, nil //nolint:nilerr // serve sees that ctx has ended.
