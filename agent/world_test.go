@@ -94,6 +94,8 @@ type world struct {
 	used    string           // ready
 	since   time.Time        // since when it is used, and no rollout is open
 
+	out time.Time // since when the service of the last host is in maintenance, and nothing has disturbed that; zero: it is not
+
 	mu      sync.Mutex // mu guards what commands use.
 	refused map[string]bool
 	fails   int    // reloads that fail
@@ -365,10 +367,30 @@ func (h *worldHost) stop(how stopMode) {
 
 func (w *world) host() *worldHost { return w.hosts[w.r.IntN(len(w.hosts))] }
 
+// takeOut switches the maintenance of the last host's service.
+func (w *world) takeOut(on bool) {
+	synctest.Wait()
+	r, ok := kindService.of(w.hosts[len(w.hosts)-1].agent.sup, "web")
+	if !ok {
+		w.t.Fatal("no service")
+	}
+	w.must(r.SetMaintenance(registry.Maintenance{On: on, Reason: "world"}))
+	if w.out = time.Now(); !on {
+		w.out = time.Time{}
+	}
+}
+
 // step is one event.
 func (w *world) step() {
+	if !w.out.IsZero() {
+		w.out = time.Now()
+	}
 	ctx := w.t.Context()
-	switch n := w.r.IntN(26); {
+	switch n := w.r.IntN(27); {
+	case n == 26:
+		on := w.r.IntN(3) > 0
+		w.note("the service of the last host in maintenance: %t", on)
+		w.takeOut(on)
 	case n < 7:
 		w.version++
 		value := fmt.Sprintf("%s%d", []string{"v", "v", "badcheck", "badload"}[w.r.IntN(4)], w.version)
@@ -412,12 +434,18 @@ func (w *world) step() {
 			w.expire()
 		}
 		w.srv.Start()
+		if !w.out.IsZero() {
+			w.out = time.Now()
+		}
 	case n < 19:
 		h, how := w.host(), []stopMode{stopLeave, stopHandOver}[w.r.IntN(2)]
 		w.note("%s restarts, mode %v", h.id, how)
 		h.stop(how)
 		w.pass(time.Duration(w.r.IntN(30)) * time.Second)
 		h.start()
+		if !w.out.IsZero() {
+			w.out = time.Now()
+		}
 	case n >= 22:
 		h := w.host()
 		h.settings, h.broken = h.settings+1+w.r.IntN(4), w.r.IntN(5) == 0
@@ -507,6 +535,9 @@ func (w *world) look() {
 		if served && len(members) == 0 {
 			w.t.Errorf("%s: the file of %s has no members any more", time.Since(w.began), h.id)
 		}
+		if port := strconv.Itoa(w.hosts[len(w.hosts)-1].port()); !w.out.IsZero() && time.Since(w.out) > worldTurn && slices.Contains(members, port) && !h.broken {
+			w.t.Errorf("%s: the file of %s has %q, and %s is in maintenance", time.Since(w.began), h.id, members, port)
+		}
 		switch ok := h.agent.record().Health == fleet.OK; {
 		case !ok:
 			h.ok = time.Time{}
@@ -535,6 +566,7 @@ func (w *world) rest() {
 	w.mu.Lock()
 	w.fails = 0
 	w.mu.Unlock()
+	w.takeOut(false)
 	for _, h := range w.hosts {
 		h.maintain(false)
 		h.broken = false
