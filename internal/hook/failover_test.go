@@ -94,3 +94,34 @@ func TestFailover_ThreeRequests(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// A command that is ended because the session or its lease has ended, before the term knows,
+// has not failed: what it has done is unknown.
+func TestRunInTerm_EndOfTheSessionIsNoFailure(t *testing.T) {
+	for name, end := range map[string]func(*memzk.Server, *session.Session){
+		"expired":   func(w *memzk.Server, s *session.Session) { w.ExpireSession(s.ID()) },
+		"suspended": func(w *memzk.Server, _ *session.Session) { w.Partition("h:2181") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := memzk.New(memzk.Options{TickTime: time.Second})
+				defer w.Close()
+				s, err := session.Dial(t.Context(), session.Config{Servers: []string{"h:2181"}, Timeout: simTimeout, Dial: w.Dial})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.Close() }()
+				e := newEngine(func() State { return State{} })
+				e.Options.Run = func(ctx context.Context, _ proc.Command) (proc.Result, error) {
+					end(w, s)
+					<-ctx.Done()
+					return proc.Result{Code: -1}, context.Cause(ctx)
+				}
+				_, err = e.runInTerm(t.Context(), &term{ctx: t.Context(), election: election.Term{ID: 7, Session: s}}, proc.Command{})
+				if state := endOf(t.Context(), err); err == nil || state != "" {
+					t.Errorf("the ledger says %q, after %v", state, err)
+				}
+			})
+		})
+	}
+}

@@ -104,11 +104,15 @@ func (e *Engine) runInTerm(ctx context.Context, x *term, c proc.Command) (proc.R
 	// TERM comes when the lease runs out, KILL a sixth of the timeout later:
 	// within the third that the server still keeps the session.
 	c.Grace = min(s.Timeout()/6, proc.DefaultGrace)
-	if e.Options.Run != nil {
-		return e.Options.Run(leased, c)
+	run := e.Options.Run
+	if run == nil {
+		run = proc.Guard{Lease: s.Lease, Every: min(max(s.Timeout()/30, 10*time.Millisecond), 200*time.Millisecond), LockFile: e.guardLock()}.Run
 	}
-	guard := proc.Guard{Lease: s.Lease, Every: min(max(s.Timeout()/30, 10*time.Millisecond), 200*time.Millisecond), LockFile: e.guardLock()}
-	return guard.Run(leased, c)
+	res, err := run(leased, c)
+	if err != nil && leased.Err() != nil {
+		err = fmt.Errorf("%w: %w", proc.ErrLease, err) // also when the term does not know it yet
+	}
+	return res, err
 }
 
 // deposed runs the on_deposed hooks of an election, after its term. They are
