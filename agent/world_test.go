@@ -227,8 +227,8 @@ func (h *worldHost) config() Config {
 		}},
 		Hooks: []hook.Config{
 			{Name: "each", OnChange: []view.Source{site}, Command: argv("each", out)},
-			{Name: "lead", Leader: "job", Idempotent: true, OnElected: true, OnChange: []view.Source{site}, Command: argv("lead", out)},
-		},
+			{Name: "lead", Leader: "job", Idempotent: true, OnElected: true, OnChange: []view.Source{site}, Command: argv("lead", out, fmt.Sprint(n%2))},
+		}[:2-n%6/5],
 		Bundles: []apply.Config{{
 			Name: []string{"out", "other"}[n%7/6],
 			Templates: []apply.FileConfig{{
