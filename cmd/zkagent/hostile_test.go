@@ -222,6 +222,7 @@ func TestHostile_Outputs(t *testing.T) {
 		w.lookAtFiles()
 		w.lookAtExamples()
 		w.lookAtPages()
+		w.lookAtStreams()
 		w.lookAtCommands()
 	})
 }
@@ -590,6 +591,34 @@ func (w *hostileWorld) lookAtPages() {
 					w.Errorf("%s: %q", path, line)
 				}
 			}
+		}
+	}
+}
+
+// streamed is a line of a stream of events: its data are JSON on one line.
+var streamed = regexp.MustCompile(`^(|retry: [0-9]+|: alive|id: [a-z0-9-]+|data: (changed|\{.*\}))$`)
+
+// lookAtStreams reads what the streams of the page say at once.
+func (w *hostileWorld) lookAtStreams() {
+	w.Helper()
+	for _, path := range []string{"/live", "/events?follow=1"} {
+		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.http+path, http.NoBody)
+		w.must(err)
+		resp, err := http.DefaultClient.Do(req)
+		w.must(err)
+		time.AfterFunc(200*time.Millisecond, cancel)
+		body, _ := io.ReadAll(resp.Body) // until it is cut off
+		_ = resp.Body.Close()
+		whole := string(body)[:strings.LastIndexByte(string(body), '\n')+1]
+		for line := range strings.SplitSeq(whole, "\n") {
+			data, isData := strings.CutPrefix(line, "data: {")
+			if !streamed.MatchString(line) || obeyed(line) != "" || isData && !json.Valid([]byte("{"+data)) {
+				w.Errorf("%s: %.2000q", path, line)
+			}
+		}
+		if len(body) == 0 {
+			w.Errorf("%s says nothing", path)
 		}
 	}
 }
