@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
@@ -184,7 +183,6 @@ func (a *Agent) build(cfg *Config) {
 	})
 }
 
-// dnsKeeper makes what keeps the DNS listener.
 func (a *Agent) dnsKeeper() *dns.Keeper {
 	k := dns.NewKeeper()
 	k.Want, k.Logger, k.Metrics = func() *dns.Config { return a.cfg.Load().DNS }, a.log, a.metrics.of.dns
@@ -201,7 +199,6 @@ func (a *Agent) dnsKeeper() *dns.Keeper {
 	return k
 }
 
-// use notes the settings in use.
 func (a *Agent) use(cfg *Config) {
 	a.metrics.retain(a.cfg.Swap(cfg), cfg)
 	elections := map[string]string{}
@@ -310,9 +307,7 @@ func (a *Agent) reload(ctx context.Context) error {
 // services and addresses belong to parts that do it themselves.
 func (a *Agent) retainConditions(cfg *Config) {
 	bundle := func(s string) bool { return hasBundle(cfg, s) }
-	tree := func(s string) bool {
-		return slices.ContainsFunc(cfg.Configs, func(c config.Config) bool { return c.Name == s })
-	}
+	tree := func(s string) bool { return hasSource(cfg, "config "+s) }
 	ofHook := func(s string) bool {
 		return slices.ContainsFunc(cfg.Hooks, func(h hook.Config) bool { return h.Name == s })
 	}

@@ -151,7 +151,6 @@ func (a *Agent) changeOutages(fn func([]outage) []outage) {
 	}
 }
 
-// pastOutages returns a copy of the outages that have ended.
 func (a *Agent) pastOutages() []show.Outage {
 	var past []show.Outage
 	a.outages.Read(func(list []outage) {
@@ -164,5 +163,4 @@ func (a *Agent) pastOutages() []show.Outage {
 	return past
 }
 
-// hexID shows a session id as servers do.
 func hexID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) } // #nosec G115 -- its bits are what is shown

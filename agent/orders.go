@@ -18,7 +18,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// orders are what the admin socket takes.
 func (a *Agent) orders() map[string]web.Order {
 	return map[string]web.Order{
 		"/reload":    func(ctx context.Context, _ web.Args) error { return a.Reload(ctx) },

@@ -110,7 +110,6 @@ func compareFile(o apply.Output) (web.FileDiff, bool) {
 	return withLines(d, old, o.Data), true
 }
 
-// withLines adds the lines that differ.
 func withLines(d web.FileDiff, old, next []byte) web.FileDiff {
 	if len(next) > diffMaxFile {
 		d.Note = "too large to compare here"

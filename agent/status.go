@@ -108,7 +108,6 @@ func (a *Agent) templateStatus(cfg *Config, snap *snapshot) []show.TemplateStatu
 	return list
 }
 
-// unitStatus asks the units themselves.
 func (a *Agent) unitStatus(cfg *Config, snap *snapshot, s *show.Status) {
 	s.Configs, s.Groups = []show.ConfigStatus{}, []registry.GroupStatus{}
 	s.GroupSets, s.Elections = []registry.GroupsStatus{}, []show.ElectionStatus{}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -149,11 +150,7 @@ type kind[T any] string
 func (k kind[T]) of(s *supervisor, name string) (T, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.units[string(k)+"."+name]
-	if u == nil {
-		var none T
-		return none, false
-	}
+	u := cmp.Or(s.units[string(k)+"."+name], &runningUnit{})
 	v, ok := u.parts.value.(T)
 	return v, ok
 }
@@ -254,7 +251,6 @@ const (
 	kindExec     kind[*program]            = "exec"
 )
 
-// unitSpecs makes the units that the settings want.
 func (a *Agent) unitSpecs(c *Config, bundles []*bundle) []unitSpec {
 	var specs []unitSpec
 	before := a.groupsBefore()

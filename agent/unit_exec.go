@@ -299,7 +299,6 @@ func (a *Agent) serviceUnit(c registry.ServiceConfig, old any) unitParts {
 	}
 }
 
-// checkRun runs the command of an exec check.
 func (a *Agent) checkRun(ctx context.Context, args []string, limit int) (output string, code int, err error) { //nolint:nonamedreturns // a string and an int need names.
 	res, err := a.plainRun(ctx, proc.Command{Args: args, Env: a.cfg.Load().Env.List(), OutputLimit: limit})
 	if e, ok := errors.AsType[*proc.ExitError](err); ok && e.Cause == nil && res.Signal == "" {

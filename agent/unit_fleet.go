@@ -103,7 +103,6 @@ func flat(snap *snapshot, b *shownBundle) bool {
 	return false
 }
 
-// healthOf is the worst that the open conditions say.
 func healthOf(open []condition.Condition, maintained bool) fleet.Health {
 	health := fleet.OK
 	if maintained {
@@ -121,7 +120,6 @@ func healthOf(open []condition.Condition, maintained bool) fleet.Health {
 	return health
 }
 
-// healthSince is when the health became what it is now.
 func (p *process) healthSince(now fleet.Health) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -54,7 +54,6 @@ func (m *configTree) use(snap *snapshot) fleet.ConfigUse {
 	return m.reads.Use(generationOf(tree))
 }
 
-// run is the work of the unit in one session.
 func (m *configTree) run(ctx context.Context, s *session.Session, up func(view.Update)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -243,7 +242,6 @@ func (m *configTree) endTurn(ctx context.Context, tree *view.Tree) {
 	m.agent.loop.turn(ctx, tree.Source(), noTurn)
 }
 
-// back is Back within a turn.
 func (m *configTree) back(ctx context.Context, tree *view.Tree) error {
 	if tree == nil {
 		return nil

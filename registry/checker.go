@@ -54,7 +54,6 @@ type checker struct {
 	status CheckStatus
 }
 
-// newChecker returns the checker of a valid check.
 func newChecker(service string, c CheckConfig, run RunFunc, metrics *Metrics, changed func()) *checker {
 	c = c.withDefaults()
 	check, _ := NewCheck(c, run) // ttl has none

@@ -483,7 +483,6 @@ func (r *roster) merge() bool {
 	return true
 }
 
-// clipName shortens the name of a child for display.
 func clipName(name string) string {
 	if len(name) > 256 {
 		return strings.ToValidUTF8(name[:256], "") + "..."

@@ -222,7 +222,6 @@ func (e *Engine) keeps(dest string) bool {
 	return dir != "" && strings.HasPrefix(dest, dir+"/") || linked != "" && strings.HasPrefix(dest, linked+"/")
 }
 
-// takenBy says why a destination is not taken.
 func (t *applying) takenBy(dest string) string {
 	within := func(path, dir string) bool {
 		return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir

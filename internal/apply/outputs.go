@@ -120,7 +120,6 @@ func (e *Engine) Preview(ctx context.Context, b *Bundle, v view.View) ([]Output,
 	return t.rendered(), t.gone, nil
 }
 
-// rendered are all files that the bundle renders now.
 func (t *applying) rendered() []Output {
 	return lists.Map(t.outputs, func(o *output) Output { return o.Output })
 }

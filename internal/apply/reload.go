@@ -277,7 +277,6 @@ func (r *reloads) once(ctx context.Context, req *reloadRequest, args []string) e
 	return err
 }
 
-// note keeps the latest run of a bundle's command.
 func (r *reloads) note(bundle string, s ReloadStatus, err error) {
 	r.engine.Conds.Set(condition.ReloadFailed, bundle, err)
 	r.mu.Lock()

@@ -321,7 +321,6 @@ func (t *applying) leftAlone(o *output) bool {
 	return err == nil && d != files.DriftNone && d != files.DriftMissing
 }
 
-// file is the destination with its attributes.
 func (e *Engine) file(o *output) files.File {
 	f := o.Config.at(o.Destination)
 	f.FS = e.FS

@@ -123,7 +123,6 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 }
 
-// elected runs the hook once for the term it is in.
 func (r *runner) elected(ctx context.Context) error {
 	if !r.cfg.OnElected || r.scope.term == 0 {
 		return nil

@@ -136,7 +136,6 @@ func (p *Permit) start(ctx context.Context) error {
 	}
 }
 
-// awaitNoHalt waits until no halt stands.
 func awaitNoHalt(ctx context.Context, s *session.Session, cfg Config) error {
 	for {
 		_, there, watch, err := s.ExistsW(ctx, path(cfg.Bundle)+haltEnd)
@@ -235,7 +234,6 @@ func Stop(ctx context.Context, s *session.Session, h Halt) error {
 	}
 }
 
-// read returns the halt at a path.
 func read(ctx context.Context, s *session.Session, path string) (*Halt, session.Stat, error) {
 	data, st, err := s.Get(ctx, path)
 	if err != nil {
