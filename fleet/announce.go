@@ -84,7 +84,13 @@ func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 	case <-ctx.Done():
 		return nil
 	}
-	wg.Go(func() { a.sweeps(life, s) })
+	wg.Go(func() { // about once a day, at a random time
+		for s.Sleep(life, sweepEvery/2+rand.N(sweepEvery)) == nil { //nolint:gosec // chance, no secret.
+			if err := sweep(life, s, a.cfg.ID, time.Now()); err != nil && life.Err() == nil {
+				a.cfg.Logger.Debug("hosts that are gone not looked at", "err", err)
+			}
+		}
+	})
 	err := a.keep(ctx, s, node, record, spread, ended)
 	if ctx.Err() != nil && s.Context().Err() == nil {
 		a.farewell(s)
@@ -160,15 +166,6 @@ func (a *Announcer) farewell(s *session.Session) {
 	})
 	if err != nil {
 		a.cfg.Logger.Warn("stop not noted in ZooKeeper: the fleet will show this host as lost", "path", knownAs(a.cfg.ID), "err", err)
-	}
-}
-
-// sweeps calls sweep about once a day, at a random time.
-func (a *Announcer) sweeps(ctx context.Context, s *session.Session) {
-	for s.Sleep(ctx, sweepEvery/2+rand.N(sweepEvery)) == nil { //nolint:gosec // chance, no secret.
-		if err := sweep(ctx, s, a.cfg.ID, time.Now()); err != nil && ctx.Err() == nil {
-			a.cfg.Logger.Debug("hosts that are gone not looked at", "err", err)
-		}
 	}
 }
 

@@ -228,7 +228,10 @@ func (m *Manager) one(ctx context.Context, s *Session, ended *sync.WaitGroup) er
 				}
 			}
 		case <-lack:
-			m.park(s)
+			// It ends in this process, which keeps what is needed to resume it.
+			if p := s.saved(); s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, ErrReadOnly)) {
+				m.waiting, m.reading = &p, true
+			}
 		case <-s.Done():
 		case <-ctx.Done():
 		}

@@ -258,14 +258,6 @@ func (m *Manager) lack(ctx context.Context, s *Session, ended *sync.WaitGroup) <
 	return found
 }
 
-// park ends a session in this process, and keeps what is needed to resume it.
-func (m *Manager) park(s *Session) {
-	p := s.saved()
-	if s.end(Closed, fmt.Errorf("%w: %w", ErrClosed, ErrReadOnly)) {
-		m.waiting, m.reading = &p, true
-	}
-}
-
 // Handoff: one session through many processes.
 //
 //	<state dir>/session        JSON, 0600: what the next process needs to take over

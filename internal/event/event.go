@@ -41,8 +41,20 @@ func NewRing() *Ring {
 
 // Add appends an event and wakes the followers.
 func (e *Ring) Add(ev Event) {
-	if ev = e.add(ev); e.orders != nil && ev.Kind == orderKind {
-		e.orders.add(ev)
+	if ev = e.add(ev); e.orders == nil || ev.Kind != orderKind {
+		return
+	}
+	if len(ev.Text) > maxKeptText {
+		ev.Text = ev.Text[:maxKeptText]
+	}
+	err := e.orders.Change(func(list *[]Event) files.Write { // mu is not held, so that a slow disk stops no event
+		*list = append(*list, ev)
+		slices.SortFunc(*list, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
+		*list = newest(*list)
+		return files.WriteSave
+	})
+	if err != nil {
+		e.orders.failed(err)
 	}
 }
 
@@ -140,19 +152,3 @@ func (e *Ring) KeepOrders(stateDir string, failed func(error)) {
 }
 
 func newest(list []Event) []Event { return slices.Clone(list[max(len(list)-ordersKept, 0):]) }
-
-// add notes an order. Ring.mu is not held, so that a slow disk stops no event.
-func (k *keptOrders) add(o Event) {
-	if len(o.Text) > maxKeptText {
-		o.Text = o.Text[:maxKeptText]
-	}
-	err := k.Change(func(list *[]Event) files.Write {
-		*list = append(*list, o)
-		slices.SortFunc(*list, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
-		*list = newest(*list)
-		return files.WriteSave
-	})
-	if err != nil {
-		k.failed(err)
-	}
-}
