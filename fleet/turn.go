@@ -427,7 +427,7 @@ func (h *host) readyVersion(ctx context.Context) (int64, error) {
 	switch known := own.Version == h.ready.Generation; {
 	case known && own.State == HostFailed:
 		return own.From, nil
-	case h.away != "" && h.p.cfg.InUse != 0 && !(known && own.State == HostDone):
+	case h.away != "" && h.p.cfg.InUse != 0 && (!known || own.State != HostDone):
 		return h.p.cfg.InUse, nil
 	}
 	return h.ready.Generation, nil
