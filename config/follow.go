@@ -48,7 +48,7 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 		if err != nil {
 			return fmt.Errorf("read ready: %w", err)
 		}
-		retry, err := w.use(ctx, s, data, max(st.Czxid, st.Mzxid, st.Pzxid))
+		retry, err := w.use(ctx, s, data, st)
 		switch {
 		case err != nil:
 		case retry:
@@ -68,12 +68,12 @@ func (w *Watcher) followVersioned(ctx context.Context, s *session.Session) error
 
 // use loads the version that ready names and passes it on. The first result is true
 // when the caller should retry without waiting for an event.
-func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last int64) (bool, error) {
+func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, st session.Stat) (bool, error) {
 	r, versioned, err := trees.ParseReady(data)
 	if !versioned {
 		err = errors.New("ready belongs to a flat tree, the settings say versioned")
 		if w.auto() {
-			err = cmp.Or(trees.CheckFlat(ctx, s, w.cfg.Path), errLayout)
+			err = cmp.Or(trees.CheckFlat(ctx, s, w.cfg.Path, st), errLayout)
 		}
 		if errors.Is(err, errLayout) {
 			return false, err
@@ -99,7 +99,7 @@ func (w *Watcher) use(ctx context.Context, s *session.Session, data []byte, last
 	w.hosts.Store(int64(r.Hosts))
 	w.inUse.Store(c)
 	w.lost = trees.Digest{}
-	w.pass(c.Tree(w.cfg.Name, w.cfg.Path, r, last))
+	w.pass(c.Tree(w.cfg.Name, w.cfg.Path, r, max(st.Czxid, st.Mzxid, st.Pzxid)))
 	return false, nil
 }
 

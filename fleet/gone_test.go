@@ -198,3 +198,26 @@ func TestWatcher_DamagedReady(t *testing.T) {
 		})
 	}
 }
+
+// The versions of a deleted tree stay below the flat tree that replaces it. That is no
+// damage: commands and agents use the flat tree.
+func TestPublish_FlatAfterDelete(t *testing.T) {
+	t.Parallel()
+	s, path := dial(t), newRoot(t)
+	for _, value := range []string{"1", "2"} {
+		mustPublish(t, s, path, "", map[string]string{"a": value})
+	}
+	f := follow(t, dial(t), config.Config{Name: "c", Path: path})
+	f.await("the versioned tree", has(map[string]string{"a": "2"}))
+	_, err := Delete(soon(t), s, path, "ann", "")
+	must(t, err)
+	for _, value := range []string{"3", "4"} {
+		keys := map[string]string{"a": value}
+		mustPublish(t, s, path, config.LayoutFlat, keys)
+		f.await("the flat tree", has(keys))
+		got, err := config.Read(soon(t), s, path)
+		if err != nil || got.Layout != config.LayoutFlat {
+			t.Errorf("read: %+v, %v", got, err)
+		}
+	}
+}

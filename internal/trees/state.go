@@ -44,7 +44,7 @@ func lookReady(ctx context.Context, s *session.Session, root string) (*State, er
 	}
 	r, versioned, err := ParseReady(data)
 	if !versioned {
-		err = CheckFlat(ctx, s, root)
+		err = CheckFlat(ctx, s, root, stat)
 		versioned = err != nil
 	}
 	st := &State{Exists: true, Layout: LayoutFlat, Ready: r, Stat: stat, last: max(stat.Czxid, stat.Mzxid)}
@@ -56,12 +56,14 @@ func lookReady(ctx context.Context, s *session.Session, root string) (*State, er
 
 // CheckFlat returns an error that matches [ErrReady] when a ready that names no version was
 // that of a versioned tree: there are versions, and no keys, or one version followed another.
-func CheckFlat(ctx context.Context, s *session.Session, root string) error {
+// Versions of a tree that was deleted may stay below a flat one, whose ready nobody writes
+// again after it was created.
+func CheckFlat(ctx context.Context, s *session.Session, root string, ready session.Stat) error {
 	names, _, err := s.Children(ctx, root)
 	var versions []*Manifest
 	there := slices.Contains(names, ElemVersions)
 	keys := slices.ContainsFunc(names, func(name string) bool { return !IsReserved(name) })
-	if there && keys { // a conversion keeps them, or has not come to its end
+	if there && keys && ready.Version > 0 { // a conversion keeps them, or has not come to its end
 		versions, err = ReadManifests(ctx, s, root)
 	}
 	switch {
