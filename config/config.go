@@ -4,7 +4,7 @@
 // A config is a tree of keys under a root znode; a key is a path relative to
 // the root. There are three layouts:
 //
-//   - flat: the keys are znodes, and a znode named ready beside them says that
+//   - flat: the keys are znodes, and a znode named ready next to them says that
 //     the tree is complete (ZooKeeper paper, 2.3: a new leader deletes ready,
 //     changes the configuration, and creates ready again).
 //
@@ -32,9 +32,9 @@
 //
 // A [Watcher] passes on only trees that are consistent at one moment. For a flat
 // tree, ready must have existed with the same czxid from before the first read
-// until after the last. For a versioned tree, every digest must match. Until the Watcher reads such a tree, the last one stays in use and
-// [Watcher.Status] says what the Watcher waits for. It never passes on an unchanged
-// tree twice.
+// until after the last. For a versioned tree, every digest must match. Until the Watcher
+// has read a consistent tree, the last one stays in use, and [Watcher.Status] gives the
+// reason. The Watcher never passes on an unchanged tree twice.
 //
 // The ready rule gives no consistency when a writer ignores it.
 package config

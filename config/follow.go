@@ -309,9 +309,9 @@ func (w *Watcher) within(ctx context.Context, s *session.Session, follow func(co
 // Not guaranteed: if a writer changes keys while ready exists, the reader passes
 // them on one by one. A server sends no event to a reader that has no right to read
 // the znode. Such a reader notices a change of ready or a key only by its periodic
-// check, every 30 to 60 seconds. Until then its tree may be a mix. A tree that loses
-// znodes is passed on only after another look at ready: so a conversion to a versioned
-// tree, which deletes the flat keys, leaves such a reader its last tree.
+// check, every 30 to 60 seconds. Until then its tree may be a mix. Before the reader
+// passes on a tree that has lost znodes, it looks at ready again. So it keeps its last
+// tree when a conversion to a versioned tree deletes the flat keys.
 
 // flat follows a flat tree in one session.
 type flat struct {

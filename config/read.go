@@ -168,7 +168,7 @@ func (c Change) Unified(from, to string) string {
 		text = fmt.Appendf(nil, "--- %s\n+++ %s\n", oldName, newName)
 	}
 	if len(c.Old) == 0 || len(c.New) == 0 || ended(c.Old) == ended(c.New) {
-		return string(text) // Most values have no final line break, which is nothing to tell.
+		return string(text) // Most values have no final line break: no note.
 	}
 	without := oldName
 	if ended(c.Old) {

@@ -53,7 +53,7 @@ type Candidate struct {
 	cfg Config
 	led atomic.Bool // the last candidacy has led
 
-	mu  sync.Mutex // mu guards what follows
+	mu  sync.Mutex // mu guards the fields below
 	cur *candidacy // what Resign ends; nil: none
 	old *keptTurn  // a znode that was kept; nil: none
 }

@@ -196,7 +196,7 @@ func checkFreeze(ctx context.Context, s *session.Session, root string) error {
 // Deleting a config moves its ready to <root>-trash, in one transaction. The versions
 // and keys stay where they are, so a restore moves ready back, and version numbers
 // continue. Garbage collection keeps the version in the trash for TrashKept, and
-// then deletes it with its record, if it is none of the latest.
+// then deletes it with its record, unless it is one of the latest.
 
 // TrashKept is how long garbage collection keeps the version of a deleted config.
 const TrashKept = 7 * 24 * time.Hour

@@ -16,9 +16,9 @@ import (
 // A host's part in rollouts.
 //
 // One goroutine looks at the version in use, the call of the shard, the host's own
-// record and maintenance, and does what the matching row of the table says. Long
+// record and maintenance, and acts on the matching row of the table. Long
 // work (the check of a version, a turn) runs in a second goroutine. Every write
-// checks what it relies on. When a write fails, the host reads the gate and its own
+// checks its assumptions. When a write fails, the host reads the gate and its own
 // record again and takes the row that matches then.
 //
 //	own record     and                     write                             then

@@ -67,7 +67,7 @@ type Subscriber struct {
 	log    *slog.Logger
 	signal chan struct{} // size 1: something was reported
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	now   Subscription
 	hosts int
 	owned bool

@@ -17,7 +17,7 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// play does what the matching row of the table says. It returns true to look again.
+// play acts on the matching row of the table. It returns true to look again.
 func (h *host) play(ctx context.Context) (bool, error) {
 	a := h.act
 	skipped := HostRecord{State: HostSkipped, From: h.p.inUse, Error: clip("maintenance: " + h.away)}

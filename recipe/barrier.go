@@ -92,7 +92,7 @@ type DoubleBarrierConfig struct {
 	N    int    // members that begin together
 	// ID names our member; unique among the members. Empty: none.
 	ID   string
-	Data []byte // what our znode says, by custom a host name
+	Data []byte // data of our znode, usually a host name
 }
 
 // DoubleBarrier lets N members begin together and end together. Each member has a

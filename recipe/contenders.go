@@ -20,7 +20,7 @@ import (
 // Contender is a client that holds or waits at a path, as its znode describes it.
 type Contender struct {
 	Path     string    // of its znode
-	Data     []byte    // what it says of itself, by custom a host name
+	Data     []byte    // usually its host name
 	Holder   bool      // it holds; otherwise it waits
 	Shared   bool      // a reader of a read-write lock
 	Since    time.Time // when it came, by the clock of the server

@@ -186,18 +186,19 @@ func newHex() string {
 // and the version of the marker shows it. A marker serves one multi at a time. Idle
 // markers are kept.
 //
-// Eras. Somebody may delete a znode, and the next client makes it again. A new znode has
-// the version, and an item of a queue the name, of an old one. So whoever makes the znode
-// also sets the directory of the markers. A client's own marker keeps that one from being
-// removed, so its version never comes back: it is the era. A multi that relies on what was
-// read checks the era of the read. Other programs make the znode without a new era. Against
-// them a client only compares the creation that it reads, before the multi.
+// Eras. Somebody may delete a znode, and the next client creates it again. The new znode
+// can have the version of the old one, and a new item of a queue its name. So the client
+// that creates the znode also sets the data of the directory of the markers. Nobody can
+// remove that directory while a client has a marker in it, so its version never comes
+// back: it is the era. A multi that relies on an earlier read checks the era of that read.
+// Other programs create the znode without a new era. For them a client only compares the
+// creation that it reads, before the multi.
 type operations struct {
 	s    *session.Session
 	path string
 	idle chan *marker
 
-	mu  sync.Mutex // mu guards what follows
+	mu  sync.Mutex // mu guards the fields below
 	age int32      // the era, as it was last read; 0: unknown
 }
 

@@ -36,10 +36,10 @@
 //
 // # Limitations
 //
-// Mutual exclusion with a process that pauses after it has checked the context
-// and before it acts. No lock service can provide that. Use the fence.
+// A process may check its context, pause, and act after another holder has begun.
+// No lock service can prevent that. Use the fence.
 //
-// Where other clients may share a path, the layout is that of Apache Curator or
-// kazoo. docs/recipes.md has the layouts, and what each recipe guarantees and what not.
+// Paths that other clients may share have the layout of Apache Curator or kazoo.
+// docs/recipes.md lists the layouts, and the guarantees and limits of each recipe.
 // A comment before each recipe describes the steps and their source.
 package recipe

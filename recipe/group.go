@@ -91,14 +91,14 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	return cmp.Or(err, context.Cause(ctx))
 }
 
-// The set partitioner: who of N members works on which of M shards.
+// The set partitioner divides M shards among N members.
 //
 //	<path>/party/<32 hex>-<id>                      ephemeral, one per member
 //	<path>/locks/<shard>/<32 hex>__lock__<sequence> the lock of a shard
 //
 // Steps (kazoo, SetPartitioner; the layout and the division are kazoo's): join the party;
-// when it has not changed for a while, divide the shards; give back what now belongs to
-// others; then take the locks of our shards.
+// when it has not changed for a while, divide the shards; give back the shards that now
+// belong to others; then take the locks of our shards.
 //
 // Guaranteed: one owner per shard, by its lock. The division only says who asks for it.
 
@@ -256,7 +256,7 @@ func (d *division) run(changes <-chan []Member) {
 	}
 }
 
-// release gives back what is not wanted, and waits until it is.
+// release gives back the shards that are not wanted, and waits until they are free.
 func (d *division) release(want []string) {
 	var left []*owned
 	for shard, o := range d.owned {

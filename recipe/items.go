@@ -81,7 +81,7 @@ type items struct {
 
 	logger *slog.Logger
 
-	mu      sync.Mutex      // mu guards what follows
+	mu      sync.Mutex      // mu guards the fields below
 	list    []item          // what is left of the last list, in order
 	skipped map[string]bool // items that cannot be used
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// The persistent node: a znode that is made again, whatever happens to it, for as
+// The persistent node: a znode that Run creates again, whatever happens to it, for as
 // long as its owner wants it.
 //
 // Steps (Apache Curator's PersistentNode, with the ownership rules of this
@@ -73,7 +73,7 @@ type Node struct {
 	once    sync.Once // closes created
 	simple  bool      // there is no control
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	data []byte
 	path string // of the znode; empty: a sequential znode that does not exist yet
 }

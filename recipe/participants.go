@@ -297,7 +297,7 @@ func watchOwn(ctx context.Context, s *session.Session, path string, czxid int64)
 // Leader is the first of the participants, as read at one moment.
 type Leader struct {
 	Path string       // of its znode; empty when there is no participant
-	Data []byte       // what it says of itself: by custom its id
+	Data []byte       // usually its id
 	Stat session.Stat // of its znode; the Czxid is the term
 }
 

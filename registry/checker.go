@@ -49,7 +49,7 @@ type checker struct {
 
 	reports chan CheckStatus // ttl
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	count  counter
 	status CheckStatus
 }

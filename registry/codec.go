@@ -190,7 +190,7 @@ func nerveFields(m *view.Member, _ string, o object) {
 	m.Weight = o.integer("weight", 1)
 	m.Labels, m.LabelsLeftOut = o.labels("labels")
 	own := o
-	own.err = new(error) // What is no text is no option; the member stays.
+	own.err = new(error) // A value that is not a text is no option; the member stays.
 	if m.Labels[optionsLabel] == "" {
 		setLabel(m, optionsLabel, own.str(optionsLabel))
 	}

@@ -30,7 +30,7 @@ type Groups struct {
 
 	sent *view.Groups // only Run touches it
 
-	mu     sync.Mutex        // guards what follows
+	mu     sync.Mutex        // guards the fields below
 	groups map[string]*Group // only Run changes it
 	err    string
 }

@@ -25,7 +25,7 @@ type place struct {
 	group string
 	wake  chan struct{} // size 1: something changed that run should look at
 
-	// r.mu guards what follows.
+	// r.mu guards the fields below.
 	from       *place    // of previous settings, until its znode is taken over
 	node       string    // path of the znode as last known
 	born       time.Time // registration time in the znode's data

@@ -38,7 +38,7 @@ type prober struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	found func() // called when more members are lost
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	targets members
 	others  members // witnesses
 	lost    map[memberKey]bool

@@ -45,7 +45,7 @@ type ProviderConfig struct {
 type Provider struct {
 	cfg ProviderConfig
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	list   []view.Member
 	next   int
 	chosen memberKey // sticky

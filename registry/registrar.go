@@ -62,7 +62,7 @@ type Registrar struct {
 	load sync.Once
 	kept *files.Store[Maintenance] // in StateFile
 
-	mu    sync.Mutex  // guards what follows
+	mu    sync.Mutex  // guards the fields below
 	maint Maintenance // in effect
 	// risen is when the checks rose and the weight began to warm up; zero: the
 	// checks have not risen, or the member was up before and is warm.

@@ -42,7 +42,7 @@ var replaceable = []int32{jute.OpMultiRead, jute.OpAddWatch, bulkWatches}
 
 // ability is what one server cannot do. Its methods may be called on nil.
 type ability struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	until   map[int32]time.Time
 	strikes map[int32]int
 	version string    // as the server reported it; "": unknown

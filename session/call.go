@@ -33,7 +33,7 @@ type call struct {
 
 	// Guarded by wire.mu until done is closed.
 	xid    int32
-	end    int // where the frame ends in what is written
+	end    int // where the frame ends in the bytes to write
 	sent   bool
 	partly bool      // the server has received only the beginning of it
 	sentAt time.Time // by Session.clock

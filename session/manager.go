@@ -22,7 +22,7 @@ type Manager struct {
 	cfg      Config
 	handOver atomic.Bool
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	cur         *Session   // connected at least once; may have ended
 	trying      *Session   // not yet connected
 	changed     chan struct{}

@@ -65,9 +65,9 @@ func (r *WatchedResult) stop() {
 var ErrNotRead = errors.New("not read, the limit of bytes was reached")
 
 // GetMany reads many znodes with few requests (multiRead, from 3.6 on; on older servers
-// it reads one by one). It asks for about 2 MB at once at most, by the sizes seen so far. The results are
-// in the order of paths. They are not a snapshot: each is as of its own moment. The
-// error is about the whole call.
+// it reads one by one). It asks for at most about 2 MB at once, by the sizes seen so far.
+// The results are in the order of paths. They are not a snapshot, because the server reads
+// one znode after another. The error is about the whole call.
 func (s *Session) GetMany(ctx context.Context, paths []string) ([]Result, error) {
 	out := make([]Result, len(paths))
 	m := &manyRead{s: s, op: jute.OpGetData, paths: paths, took: func(i int, r manyResult) { out[i] = r.Result }}
@@ -98,7 +98,7 @@ func (s *Session) ListMany(ctx context.Context, paths []string, took func(int, L
 //
 // It calls took for each result, by the index of its path, while the server reads the
 // next, and not twice at the same time. When the error is not nil, some results are
-// missing. What took has got is its caller's, also then.
+// missing. The caller owns the results that took got, even after an error.
 func (s *Session) EachManyW(ctx context.Context, paths []string, kids bool, limit int64, took func(int, WatchedResult)) error {
 	if len(paths) > 1 && !s.zxidIsFresh() && !s.able().refuses(bulkWatches) && !s.watches.isCovered(full(s.cfg.Chroot, paths[0])) {
 		if _, _, err := s.Exists(ctx, paths[0]); err != nil && (ctx.Err() != nil || s.ctx.Err() != nil) {
@@ -389,31 +389,31 @@ func parallel(ctx context.Context, n, width int, do func(context.Context, int) e
 	return cmp.Or(g.Wait(), context.Cause(ctx))
 }
 
-// Limits of what a session asks of a server at once. A server builds each reply in
+// Limits on the data that a session asks of a server at once. A server builds each reply in
 // memory, and keeps it until the client has read it. So thousands of clients that ask
 // for 500 large znodes at once would exhaust its memory. ZooKeeper has no request for
 // the sizes of many znodes, so the session estimates them by those it has read, in
 // random order:
 //
-//   - The estimate counts one znode of 512 kB beside those that the call has seen, and
-//     those of the session as sixteen more where they are larger: a few small ones may
-//     be luck.
+//   - A few small znodes may be luck. So the estimate adds one znode of 512 kB to those
+//     that the call has read. If the znodes of the session are larger, it adds sixteen
+//     of their size.
 //   - A request costs its expected bytes and one standard deviation. So few large
 //     znodes among many small ones count for more than their mean: their number in a
 //     request varies.
 //   - A request costs 1.5 MB at most, and all requests of a session together 2 MB. Each
 //     brings about as many znodes as were seen before: the number doubles with each
 //     round trip until a reply is full.
-//   - What a request costs stays taken until its reply is here, also when its caller
+//   - A request keeps its share of the 2 MB until its reply arrives, even if its caller
 //     has stopped waiting.
 const (
-	unseen     = 512 << 10 // what the one znode counts that may be larger than all seen
-	manyReply  = 3 << 19   // what one request may cost
+	unseen     = 512 << 10 // size of the znode that the estimate adds
+	manyReply  = 3 << 19   // cost of one request, at most
 	manyTokens = 8         // of a session: 2 MB
-	tokenBytes = 256 << 10 // what a token stands for
+	tokenBytes = 256 << 10 // bytes of one token
 	firstPaths = 4         // of the first request of a call, at most
 
-	sessionWeight = 16 // how many znodes the sizes seen by the session stand for
+	sessionWeight = 16 // the znodes of the session count as this many
 )
 
 // tally counts sizes of znodes.
@@ -424,8 +424,7 @@ func (t *tally) count(bytes int) {
 	t.n, t.bytes, t.squares = t.n+1, t.bytes+b, t.squares+b*b
 }
 
-// estimate is what to expect of the next znodes: the mean of their sizes, and of the
-// squares of their sizes.
+// estimate is the expected mean of the sizes of the next znodes, and of their squares.
 type estimate struct{ mean, square float64 }
 
 // estimate judges by the znodes that a call has seen, and by those of its session.
@@ -436,7 +435,7 @@ func (t *tally) estimate(session tally) estimate {
 	return estimate{guess(t.bytes, unseen, session.bytes), guess(t.squares, unseen*unseen, session.squares)}
 }
 
-// cost is what a request for n znodes costs, in bytes.
+// cost is the cost of a request for n znodes, in bytes.
 func (e estimate) cost(n int) int64 { return int64(float64(n)*e.mean + math.Sqrt(float64(n)*e.square)) }
 
 // part returns how many znodes to ask for next: cost(part) is manyReply at most, unless

@@ -44,7 +44,7 @@ type Session struct {
 	close    func() error    // what Close does
 	cleanups sync.WaitGroup  // goroutines in the background
 
-	mu       sync.Mutex // guards what follows; taken before wire.mu
+	mu       sync.Mutex // guards the fields below; taken before wire.mu
 	state    State
 	since    time.Time
 	changed  chan struct{}

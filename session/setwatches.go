@@ -14,9 +14,9 @@ import (
 // smaller ones only.
 const setWatchesSize = 128 << 10
 
-// renew sends the requests that set all armed watches on a new connection, each as soon
-// as it is made, until send returns false. limit bounds each. zxid is the latest that this session had seen
-// when it connected: the server fires at once for all later changes. Every request
+// renew sends the requests that set all armed watches on a new connection, one by one,
+// until send returns false. limit bounds each. zxid is the latest that this session had
+// seen when it connected: the server fires at once for all later changes. Every request
 // carries that same value. The client library takes the latest zxid when it builds each
 // packet, and so loses events between that zxid and the one at the connect.
 func (b *watchBook) renew(zxid int64, limit int, send func(*call) bool) bool {

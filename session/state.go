@@ -192,11 +192,11 @@ func (s *Session) heard(at time.Time, zxid int64) {
 	}
 }
 
-// freshZxid is for how long the latest zxid seen is taken for that of the server.
+// freshZxid is how long the latest zxid that a session has seen counts as current.
 const freshZxid = 100 * time.Millisecond
 
-// zxidIsFresh reports whether the latest zxid seen is hardly older than what the server
-// has applied.
+// zxidIsFresh reports whether the session has seen nearly everything that the server has
+// applied.
 func (s *Session) zxidIsFresh() bool {
 	n := s.zxidAt.Load()
 	return n != 0 && s.clock().Sub(s.epoch)-time.Duration(n) < freshZxid

@@ -20,8 +20,8 @@ import (
 	"github.com/zkagent/zkagent/internal/pace"
 )
 
-// SetNote saves b, a JSON value, in the state file at the next hand-over. It is for what
-// the next process must know in addition to the session. Session.Note returns it there.
+// SetNote saves b, a JSON value, in the state file at the next hand-over. The next process
+// gets it from Session.Note, in addition to the session.
 func (m *Manager) SetNote(b json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -178,7 +178,7 @@ type watchBook struct {
 	chroot string
 	ctx    context.Context // the session's
 
-	mu sync.Mutex // guards what follows and the state of every Watch
+	mu sync.Mutex // guards the fields below and the state of every Watch
 	t  watchTable
 	n  int // kinds waited for, of all watches
 

@@ -61,7 +61,7 @@ type wire struct {
 	proved  atomic.Bool // the probe of takeover.go was answered
 	refused atomic.Bool // the latest answer was "unimplemented": the server closes the connection behind it
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	phase    phase
 	request  bool // the library has sent its ConnectRequest
 	answered bool // the library has been given a ConnectResponse

@@ -79,7 +79,7 @@ func (w *wire) answerLocally(frame []byte) {
 // peaceful returns a ConnectResponse that satisfies the library while we end it.
 func peaceful() []byte { return forLibrary(1, 60_000) }
 
-// maxSpare bounds the buffer that a connection keeps for what it writes next: a
+// maxSpare bounds the buffer that a connection keeps for its next writes: a
 // connection lives for months, and its largest request is often its first.
 const maxSpare = 32 << 10
 

@@ -141,15 +141,14 @@ type BlameOptions struct {
 }
 
 // Blame executes the template once more, and notes for every byte which place of
-// the template made it and which values decided it. The bytes are those that
-// [Template.Render] gives. The work is done on a parse tree of its own: Render
-// does not pay for it. Render's errors and limits hold.
+// the template wrote it and which values decided it. The bytes are those of
+// [Template.Render]. Blame works on a separate parse tree, so Render does not pay
+// for it. Render's errors and limits hold.
 //
-// A value counts where its text is printed or passes through functions, and
-// where a condition or loop looks at it: then it is among the reasons of what
-// stands inside, of what a break or continue leaves out, and of the variables
-// that are set inside. A loop over members or keys names its element; what was
-// made of several values names them all.
+// A value counts for a byte if the template prints it there, or passes it through
+// functions. A value that a condition or loop looks at is a reason for the bytes and
+// variables inside, and for those that a break or continue leaves out. A loop over
+// members or keys names its element. A text from several values names them all.
 func (t *Template) Blame(ctx context.Context, v *view.View, o BlameOptions) (*Blame, error) {
 	if err := o.Each.empty(t.elses.each); err != nil {
 		return nil, &Error{Template: t.cfg.Name, Err: err}

@@ -238,9 +238,9 @@ func replaceLiteral(re, s, replacement string) (string, error) {
 	return replaceBounded(compiled, s, func(dst []byte, _ []int) []byte { return append(dst, replacement...) })
 }
 
-// The labels of a member are a map of texts; sprig's functions take maps of
-// anything. A function that takes such a map takes a map of texts, too, any other
-// map whose keys are texts, and pairs of ls and tree: their keys and values.
+// The labels of a member are a map of texts, but sprig's functions take a
+// map[string]any. Ours also take any other map whose keys are texts, and the pairs of
+// ls and tree, as keys and values.
 
 var (
 	anyMap  = reflect.TypeFor[map[string]any]()
@@ -292,8 +292,8 @@ func takesTextMaps(fn any) any {
 
 var errNoMap = errors.New("a map is expected, such as .Labels or the result of parseJSON for an object")
 
-// mustMap is the map that a value is; it panics for another, of which
-// text/template makes an error.
+// mustMap returns a value as a map. For any other value it panics; text/template
+// turns that into an error.
 func mustMap(v any) map[string]any {
 	m, ok := asMap(v)
 	if !ok {

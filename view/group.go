@@ -291,8 +291,8 @@ type Standing struct {
 	State   string    `json:"state"`            // held, flapping, spared, gone, or the status that the member has: draining, maintenance, down
 	Since   time.Time `json:"since"`            // of the state
 	Until   time.Time `json:"until,omitzero"`   // when the state ends if nothing changes
-	// Penalty is what a flapping member was charged, as far as it has not decayed, and
-	// Limit what makes it flapping.
+	// Penalty is the charge of a flapping member, after decay. Above Limit a member is
+	// flapping.
 	Penalty int `json:"penalty,omitempty"`
 	Limit   int `json:"limit,omitempty"`
 }

@@ -78,7 +78,7 @@ type Server struct {
 	servers  []string // their names
 	readOnly bool     // Options.ReadOnly
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	dead    map[string]bool
 	stopped bool // Stop was called
 	leader  string
@@ -268,7 +268,7 @@ func (s *Server) service() service {
 	return nothing
 }
 
-// change calls f with each of the servers, and lets the clients see what has changed.
+// change calls f with each of the servers, and shows the changes to the clients.
 func (s *Server) change(servers []string, f func(name string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
