@@ -93,14 +93,14 @@ func (r *dirReader) readAny(name string) error {
 	info, err := r.root.Stat(name)
 	if err != nil {
 		if link, lerr := r.root.Lstat(name); lerr == nil && link.Mode()&fs.ModeSymlink != 0 {
-			err = fmt.Errorf("link that leads nowhere, or out of the directory: %w", err)
+			err = fmt.Errorf("is a link that leads nowhere, or out of the directory: %w", err)
 		}
 		return err
 	}
 	kind := "special file"
 	switch mode := info.Mode(); {
 	case name != "." && odd(path.Base(name)):
-		return errors.New("is left behind by an editor or version control, not a key")
+		return errors.New("is a file of an editor or of version control, not a key: remove it")
 	case mode.IsDir():
 		return r.readDir(name, info)
 	case mode.IsRegular():
@@ -233,7 +233,7 @@ func ReadTar(r io.Reader) (map[string][]byte, error) {
 // tarEnd is how many zero bytes end a complete archive.
 const tarEnd = 1024
 
-// tail counts the zero bytes at the end of what was read.
+// tail counts the zero bytes at the end of the data read.
 type tail struct {
 	r     io.Reader
 	zeros int

@@ -31,9 +31,9 @@ var (
 	// ErrNoPrevious says that nothing tells which version was in use before, because
 	// there was none, or ready was damaged then.
 	ErrNoPrevious = errors.New("the version before it is not known")
-	// ErrNobody says that no host would check the version: no host subscribes, or
+	// ErrNobody means that no host would check the version: no host subscribes, or
 	// all are in maintenance.
-	ErrNobody = errors.New("nobody would check the version")
+	ErrNobody = errors.New("the vote cannot start")
 	// ErrBadRecord says that a znode of a rollout does not hold a valid record.
 	ErrBadRecord = errors.New("not a rollout record")
 )
@@ -51,7 +51,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Strategy is the way in which a version reaches the hosts.
+// Strategy is how a version reaches the hosts.
 type Strategy struct {
 	// Parallel is K: how many hosts may be between their grant and their end.
 	Parallel int `json:"parallel"`
@@ -69,7 +69,7 @@ type Strategy struct {
 	MaxFailures int `json:"max_failures"`
 	// VoteTimeout is how long the coordinator waits for votes after the last call.
 	VoteTimeout Duration `json:"vote_timeout"`
-	// Absent says what a host that has not voted at the deadline means: abort
+	// Absent is the result of a host that has not voted at the deadline: abort
 	// (default) or skip.
 	Absent string `json:"absent,omitempty"`
 	// Grace is how long a started host may be absent before it counts as failed. It
@@ -221,7 +221,7 @@ func (g Gate) runs() bool { return g.State == GateOpen && !g.Paused }
 const (
 	ResultDone       = "done"
 	ResultAborted    = "aborted"
-	ResultSuperseded = "superseded" // by what was published past it
+	ResultSuperseded = "superseded" // by a publish that did not wait for it
 	ResultReplaced   = "replaced"   // by another rollout
 	ResultPlanned    = "planned"    // a dry run: every host has answered
 )
@@ -248,7 +248,7 @@ type Progress struct {
 	Failures map[string]string `json:"failures,omitempty"` // the first 20 hosts, with their words
 	// Baked is when the bake ends, by ZooKeeper's clock; zero: no bake runs.
 	Baked time.Time `json:"baked,omitzero"`
-	// BakeCheck is what the check has said of the bake: pending or holds; empty: the
+	// BakeCheck is the state of the check during the bake: pending or holds; empty: the
 	// coordinator has no check, or no bake runs.
 	BakeCheck string `json:"bake_check,omitempty"`
 }

@@ -258,7 +258,7 @@ func (s *State) set(g Gate) []session.Op {
 // closedError is the name of a rollout that is closed. It matches [ErrNoRollout].
 type closedError string
 
-func (e closedError) Error() string { return "rollout " + string(e) + " is closed" }
+func (e closedError) Error() string { return "rollout " + string(e) + " is over" }
 
 // Is makes the error match ErrNoRollout.
 func (e closedError) Is(target error) bool { return target == ErrNoRollout }

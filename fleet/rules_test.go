@@ -74,7 +74,7 @@ func TestDecide(t *testing.T) {
 		{"one of two has voted", voting, Strategy{}, hosts(commit, ""), nil, ""},
 		{"all have", voting, Strategy{}, hosts(commit, commit), nil, "commit"},
 		{"one is in maintenance", voting, Strategy{}, hosts(commit, skipped), nil, "commit"},
-		{"all are in maintenance", voting, Strategy{}, hosts(skipped, skipped), nil, "refuse: nobody would check the version: all subscribers are in maintenance"},
+		{"all are in maintenance", voting, Strategy{}, hosts(skipped, skipped), nil, "refuse: the vote cannot start: all subscribers are in maintenance"},
 		{"paused", Gate{State: GateVoting, Paused: true}, Strategy{}, hosts(commit), nil, ""},
 		{"time is up", voting, Strategy{}, hosts(commit, ""), func(sc *scene) { sc.called = time.Unix(940, 0) }, "refuse: no vote within 1m0s from b"},
 		{"time is up and absent ones are skipped", voting, Strategy{Absent: AbsentSkip}, hosts(commit, ""), func(sc *scene) { sc.called = time.Unix(940, 0) }, "commit"},

@@ -131,7 +131,7 @@ func serverAddr(s string) (string, error) {
 		return "", fmt.Errorf("server %q: port %s is not in 1-65535", s, port)
 	}
 	if host == "" {
-		return "", fmt.Errorf("server %q: want host:port", s)
+		return "", fmt.Errorf("server %q: want host:port, as in zk1:2181", s)
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/zkagent/zkagent/internal/jute"
 )
@@ -91,7 +92,7 @@ func (e *Error) Error() string {
 	if e.Path == "" || errors.Is(e.Err, ErrBadPath) { // which quotes the path
 		return e.Op + ": " + e.Err.Error()
 	}
-	return e.Op + " " + e.Path + ": " + e.Err.Error()
+	return strings.TrimSuffix(e.Op, "2") + " " + e.Path + ": " + e.Err.Error()
 }
 
 func (e *Error) Unwrap() error { return e.Err }

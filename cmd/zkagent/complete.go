@@ -135,7 +135,6 @@ func asked(g *globals, list func(context.Context, *session.Session, *agent.Confi
 
 const completedMost = 1000
 
-// znodes completes a path by one name.
 func znodes(g *globals, begun string) ([]string, cobra.ShellCompDirective) {
 	dir := begun[:strings.LastIndex("/"+begun, "/")]
 	list := asked(g, func(ctx context.Context, s *session.Session, _ *agent.Config) ([]string, error) {

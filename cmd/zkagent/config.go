@@ -80,6 +80,9 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 		}
 		return target{}, fail(exitUsage, fmt.Errorf("there is no config named %q", name), hint)
 	}
+	if name == "/" {
+		return target{}, usagef("/ cannot be a config: name a path below it, as in /config/web")
+	}
 	return target{name: name, path: strings.TrimSuffix(name, "/")}, fail(exitUsage, session.ValidatePath(name))
 }
 
@@ -137,7 +140,7 @@ func explain(err error, t target) error {
 		return fail(exitFailed, err, "\"zkagent config rollback "+t.name+"\" with --to brings back another version; \"zkagent config history "+t.name+"\" lists them",
 			"\"zkagent config restore "+t.name+" --from HOST\" publishes the tree that a host uses")
 	case errors.Is(err, config.ErrNotReady):
-		return fail(exitFailed, err, "nothing has been published at "+t.path)
+		return fail(exitFailed, err, "nothing has been published at "+t.path+"; \"zkagent config publish DIR "+t.name+"\" does that")
 	case errors.Is(err, config.ErrNoVersion):
 		hint := "\"zkagent config history " + t.name + "\" shows the versions"
 		if _, absent := errors.AsType[trees.NoVersionError](err); !absent {

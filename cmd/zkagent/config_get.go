@@ -202,7 +202,6 @@ type changeJSON struct {
 	Diff string `json:"diff"`
 }
 
-// diffOf reads both sides.
 func diffOf(ctx context.Context, s *session.Session, t target, args []string) ([]config.Change, string, string, error) {
 	now, err := readTree(ctx, s, t, 0)
 	if err != nil {

@@ -348,7 +348,7 @@ func (r *strategyFlags) defaults(f *pflag.FlagSet, data []byte) error {
 		flag := strings.ReplaceAll(name, "_", "-")
 		switch {
 		case !strategyFlag(flag):
-			return fmt.Errorf("%s: %q is no flag of rollouts", config.RolloutKey, name)
+			return fmt.Errorf("%s: %q is not a flag of rollouts; \"zkagent config publish --help\" lists them", config.RolloutKey, name)
 		case f.Changed(flag):
 			continue
 		case flag == "bake-check":
@@ -474,7 +474,7 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 	case errors.Is(err, fleet.ErrVoting):
 		return fail(exitFailed, err, "\"zkagent rollout abort "+t.name+"\" ends it")
 	case errors.Is(err, fleet.ErrNobody):
-		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the subscribers, \"zkagent maint off\" on a host lets it vote", "publish it with --rollout=false")
+		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the hosts that can vote; \"zkagent maint off\" on a host lets it vote", "--rollout=false publishes to all hosts at once, without a vote")
 	}
 	return err
 }

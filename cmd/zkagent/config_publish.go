@@ -262,7 +262,10 @@ func editConfig(ctx context.Context, g *globals, s *session.Session, t target, c
 
 func editValue(ctx context.Context, g *globals, keys map[string][]byte, args []string) (config.Change, error) {
 	names := slices.Sorted(maps.Keys(keys))
-	if len(args) == 0 && len(names) != 1 {
+	if len(args) == 0 && len(names) == 0 {
+		return config.Change{}, fail(exitUsage, errors.New("the config has no keys yet"), "name the key to create")
+	}
+	if len(args) == 0 && len(names) > 1 {
 		return config.Change{}, fail(exitUsage, fmt.Errorf("which of %s?", term.Count(len(names), "key")), "name one: "+strings.Join(names[:min(len(names), 20)], ", "))
 	}
 	key := strings.TrimPrefix(append(args, names...)[0], "/") // that was named, or the only one

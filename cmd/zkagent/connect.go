@@ -42,6 +42,8 @@ func (g *globals) configPaths() []string {
 // configNamed reports whether the user named settings.
 func (g *globals) configNamed() bool { return len(g.config) > 0 || os.Getenv("ZKAGENT_CONFIG") != "" }
 
+const configHint = "--config names the settings, a file or a directory"
+
 func (g *globals) loadSettings(opts settings.Options) (*settings.Settings, error) {
 	return g.load(opts, !g.Quiet)
 }
@@ -54,7 +56,7 @@ func (g *globals) load(opts settings.Options, warnings bool) (*settings.Settings
 	s, err := settings.Load(g.configPaths(), opts)
 	s.Config.Logger = g.logger()
 	if err != nil && len(s.Diagnostics) == 0 {
-		return nil, fail(exitConfig, err, "--config names the settings, a file or a directory")
+		return nil, fail(exitConfig, err, configHint)
 	}
 	if len(s.Diagnostics) > 0 && (warnings || err != nil) {
 		g.shown = true
@@ -260,7 +262,6 @@ func (g *globals) readInput(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// openInput opens a file, or standard input for "-".
 func (g *globals) openInput(name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(g.In), nil

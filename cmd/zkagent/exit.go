@@ -62,7 +62,6 @@ func fail(code int, err error, hints ...string) error {
 	return &cliError{code: code, err: err, hints: hints}
 }
 
-// failf is fail with a formatted text.
 func failf(code int, format string, args ...any) error {
 	return &cliError{code: code, err: fmt.Errorf(format, args...)}
 }
@@ -119,7 +118,6 @@ func (g *globals) notify(e *cliError) int {
 
 var quotedCommand = regexp.MustCompile(`"(ssh [^"]+ )?zkagent [^"]+"`)
 
-// hint prints a hint and returns it.
 func (g *globals) hint(text string) string {
 	g.Say("hint: %s", text)
 	return g.here(text)
@@ -159,6 +157,8 @@ var classes = []class{
 	{session.ErrNoAuth, exitPermission, "give credentials by an auth block of the settings or $ZKAGENT_AUTH; \"zkagent zk whoami PATH\" shows your permissions"},
 	{session.ErrExpired, exitUnavailable, "the session ended while the command ran; try again"},
 	{session.ErrUnknown, exitFailed, "the reply was lost, so it may have happened or not; look before trying again"},
+	{session.ErrNotEmpty, exitFailed, "--recursive deletes the znodes below it, too"},
+	{session.ErrInvalidACL, exitFailed, "an ACL is SCHEME:ID:PERMISSIONS, as in world:anyone:r; the schemes are world, auth, digest, ip, sasl and x509, and auth needs an identity"},
 	{session.ErrBadPath, exitUsage, "znode paths are absolute, as in /services/web"},
 	{recipe.ErrFull, exitTemporary, ""},
 	{recipe.ErrPriority, exitUsage, ""},

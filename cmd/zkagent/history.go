@@ -80,7 +80,6 @@ func absolute(name string) string {
 	return path
 }
 
-// paths are the files that the records name.
 func (k *fileHistory) paths() []string {
 	var list []string
 	for _, r := range k.records {
@@ -120,7 +119,6 @@ type historyRow struct {
 	Reload  string    `json:"reload,omitempty"`
 }
 
-// rows are the lines of history, latest first.
 func (k *fileHistory) rows() []historyRow {
 	rows := []historyRow{}
 	count := map[string]int{}

@@ -108,9 +108,8 @@ func importFrom(ctx context.Context, console *term.Console, kind string, paths [
 			console.Say("note: %s", text)
 		}
 	})
-	if o.data == "" {
-		console.Say("%s: 0 identical, 0 different, %d flagged, %d not verified; --verify compares them with the other program",
-			term.Count(len(r.Templates), "file"), r.Flagged(), len(r.Templates)-r.Flagged())
+	if n := len(r.Templates); o.data == "" && n > 0 {
+		console.Say("%s translated, %d of them with marks; --verify compares their output with that of the other program", term.Count(n, "template"), r.Flagged())
 	}
 	if dir == "" {
 		console.Printf("%s", text)

@@ -225,7 +225,7 @@ func (g *globals) socket() (string, error) {
 			return s.Config.Admin.Socket, nil
 		}
 		if err != nil && g.configNamed() {
-			return "", fail(exitConfig, err)
+			return "", fail(exitConfig, err, configHint)
 		}
 	}
 	return cmp.Or(settings.DefaultSocket("", os.LookupEnv), "/run/zkagent/zkagent.sock"), nil
@@ -247,7 +247,6 @@ func (g *globals) withAgent(ctx context.Context, fn func(context.Context, *web.C
 	return err
 }
 
-// status asks the agent of this host for its status.
 func (g *globals) status(ctx context.Context) (*show.Status, error) {
 	var s *show.Status
 	err := g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {

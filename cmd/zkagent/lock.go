@@ -150,7 +150,6 @@ func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Se
 	return nil, err
 }
 
-// acquire picks the recipe.
 func (o lockOptions) acquire(ctx context.Context, s *session.Session, path string) (*recipe.Hold, error) {
 	data := contenderData(o.describe)
 	cfg := recipe.LockConfig{Path: path, Dialect: o.dialect, Data: data}

@@ -147,7 +147,7 @@ func (g *globals) flags(root *cobra.Command) {
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "log each step on standard error")
 	f.BoolVar(&g.NoColor, "no-color", false, "the same as --color never; $NO_COLOR does it, too")
 	f.StringVar(&g.Color, "color", "auto", "auto, always or never; auto colours only on a terminal")
-	f.DurationVar(&g.timeout, "timeout", 0, "give up after this time (default 10s for ZooKeeper to answer and 30s for the whole; none for what waits for others)")
+	f.DurationVar(&g.timeout, "timeout", 0, "give up after this time (default: 10s to reach ZooKeeper, 30s for the whole command; no limit for commands that wait for others, such as lock)")
 	f.DurationVar(&g.session, "session-timeout", 0, "session timeout to ask ZooKeeper for (default 10s, or the settings)")
 	f.BoolVarP(&g.yes, "yes", "y", false, "answer every question with yes; scripts need it for commands that ask")
 }

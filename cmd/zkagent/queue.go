@@ -102,7 +102,6 @@ func (o *queueOptions) use(g *globals, fn func(context.Context, aQueue, string) 
 	}
 }
 
-// count makes a command print a number of items.
 func (o *queueOptions) count(g *globals, count func(aQueue, context.Context) (int, error)) runE {
 	return o.use(g, func(ctx context.Context, q aQueue, _ string) error {
 		n, err := count(q, ctx)

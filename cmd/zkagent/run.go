@@ -284,6 +284,9 @@ service listens at the address of a health check, a stand-in answers.`,
 			if g.IsJSON() {
 				return usagef("dev talks to people: --output %s is not possible", g.Format)
 			}
+			if c.Flags().Changed("zk") {
+				return usagef("dev starts its own ZooKeeper: --listen HOST:PORT is its address, not --zk")
+			}
 			if err := o.parse(c, args); err != nil {
 				return err
 			}

@@ -154,7 +154,6 @@ func colored(console *term.Console, s show.Severity, word string) string {
 	return console.Colored(console.Out, s.Color(), word)
 }
 
-// stateWord colours the word of a state.
 func stateWord[S ~string](console *term.Console, state S) string {
 	return colored(console, show.SeverityOf(string(state)), string(state))
 }

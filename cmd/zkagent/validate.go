@@ -173,7 +173,6 @@ func formatFile(g *globals, name string, o fmtOptions) (bool, error) {
 	return changed, nil
 }
 
-// replaceFile replaces a file and keeps its mode.
 func replaceFile(name string, data []byte) error {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -198,7 +198,6 @@ func watchGroup(ctx context.Context, console *term.Console, s *session.Session, 
 	return cmp.Or(failed, err)
 }
 
-// groupNamed finds a group of the settings.
 func groupNamed(conf *agent.Config, name string) (registry.GroupConfig, error) {
 	if i := slices.Index(groupNames(conf), name); i >= 0 {
 		return conf.Groups[i], nil

@@ -39,7 +39,6 @@ func newZKCommand(g *globals) *cobra.Command {
 	)...)
 }
 
-// zkReading is a command that reads below one path.
 func zkReading(g *globals, use, short string, run func(context.Context, *term.Console, *session.Session, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
@@ -70,7 +69,6 @@ func zkLS(ctx context.Context, console *term.Console, s *session.Session, path s
 	return printLines(console, "children", names)
 }
 
-// printLines prints a list of texts, one a line.
 func printLines(console *term.Console, key string, list []string) error {
 	if console.IsJSON() {
 		return term.PrintList(console, key, list)
@@ -385,7 +383,6 @@ func identityRows(ctx context.Context, s *session.Session, paths []string) ([]id
 // is given. It refuses to write below trees that zkagent manages, unless --force is
 // given, because a manual change breaks what hosts rely on.
 
-// zkWriting are the commands of zk that write.
 func zkWriting(g *globals) []*cobra.Command {
 	var version int32
 	var force, parents, recursive bool
@@ -425,6 +422,8 @@ func zkWriting(g *globals) []*cobra.Command {
 		}
 		if dir, _ := session.SplitPath(args[0]); errors.Is(err, session.ErrNoNode) {
 			return fail(exitFailed, fmt.Errorf("parent %s does not exist; add --parents", dir))
+		} else if errors.Is(err, session.ErrNodeExists) {
+			return fail(exitFailed, fmt.Errorf("%s exists already", args[0]), "\"zkagent zk set "+args[0]+" DATA\" replaces its data")
 		}
 		return err
 	})

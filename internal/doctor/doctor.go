@@ -81,12 +81,10 @@ type doctor struct {
 // wait bounds one question.
 func (d *doctor) wait() time.Duration { return cmp.Or(d.o.Wait, waitLimit) }
 
-// add adds a finding, with a hint if one is given.
 func (d *doctor) add(level, check, about, text string, hint ...string) {
 	d.list = append(d.list, Finding{level, check, about, text, strings.Join(hint, "")})
 }
 
-// hint adds a hint to the last finding.
 func (d *doctor) hint(format string, args ...any) {
 	d.list[len(d.list)-1].Hint = fmt.Sprintf(format, args...)
 }

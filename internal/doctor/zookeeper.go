@@ -327,7 +327,6 @@ func (d *doctor) stateDir() {
 	}
 }
 
-// writable creates and removes a file in a directory.
 func writable(dir string) error {
 	f, err := os.CreateTemp(dir, ".zkagent-doctor-")
 	if err != nil {

@@ -62,7 +62,7 @@ var backendName = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 // CheckName reports why a name cannot be that of a backend.
 func CheckName(name string) error {
 	if !backendName.MatchString(name) {
-		return fmt.Errorf("%q cannot be the name of a backend", name)
+		return fmt.Errorf("%q cannot be the name of a backend: use letters, digits and _.:-", name)
 	}
 	return nil
 }

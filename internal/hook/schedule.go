@@ -46,14 +46,14 @@ func ParseSchedule(line, key string) (Schedule, error) {
 		WithMaxSearchYears(neverYears)
 	spec, err := tildes(line)
 	if err != nil {
-		return Schedule{}, fmt.Errorf("schedule %q: %w", line, err)
+		return Schedule{}, fmt.Errorf("%q: %w", line, err)
 	}
 	s, err := p.ParseWithHashKey(spec, key)
 	if err != nil {
-		return Schedule{}, fmt.Errorf("schedule %q: %w", line, err)
+		return Schedule{}, fmt.Errorf("%q: %w", line, err)
 	}
 	if s.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return Schedule{}, fmt.Errorf("schedule %q never fires", line)
+		return Schedule{}, fmt.Errorf("%q never fires", line)
 	}
 	return Schedule{s, zoneOf(line)}, nil
 }

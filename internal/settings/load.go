@@ -84,7 +84,7 @@ func Load(paths []string, opts Options) (*Settings, error) {
 		return s, err
 	}
 	if len(files) == 0 {
-		return s, errors.New("read settings: the directory holds no *.hcl file")
+		return s, fmt.Errorf("read settings: no *.hcl file in %s", strings.Join(paths, ", "))
 	}
 	data := map[string][]byte{}
 	for _, name := range files {

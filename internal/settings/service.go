@@ -78,7 +78,7 @@ func (s *Settings) resolveService(b *decoder) registry.ServiceConfig {
 
 func (s *Settings) curator(d *decoder, format string) registry.CuratorOptions {
 	var c registry.CuratorOptions
-	for _, b := range d.once("curator", "With format = \"curator\": what readers of a framework expect.") {
+	for _, b := range d.once("curator", "With format = \"curator\": the fields that the readers of a framework expect.") {
 		c = registry.CuratorOptions{
 			Preset:       b.text("preset,optional", `is:"string" enum:"spring|dubbo3" doc:"The payload and the URI of Spring Cloud Zookeeper, or the payload of Dubbo 3 at the level of applications. They have the labels as metadata. Without a payload, labels are dropped."`),
 			PayloadClass: b.text("payload_class,optional", `is:"string" check:"nonempty" doc:"The @class of the payload, for readers with a class of their own. The default is that of the preset; without both there is no payload."`),

@@ -163,7 +163,7 @@ func (s *Settings) resolveConfigs(d *decoder) {
 		if base := path.Base(c.Path); trees.IsReserved(base) && c.Path != "/" && c.Path != "" {
 			s.warnAt(b.place("path"), "Reserved name", "The last element of the path, %q, is part of the layout of configs; was %q meant?", base, path.Dir(c.Path))
 		}
-		for _, r := range b.once("rollout", "What this host does as the coordinator of a rollout. How a version is rolled out stands in the tree, in its key .rollout.json.") {
+		for _, r := range b.once("rollout", "The work of this host while it coordinates a rollout. The steps of a rollout come from the tree, from its key .rollout.json.") {
 			for _, k := range r.once("bake_check", "A check of the service while a version bakes on the canaries, and after each step until the rollout ends. When it fails, the rollout halts. The host that coordinates the rollout runs its own, so every host that may coordinate should have the block.") {
 				s.Config.BakeChecks[c.Name] = s.resolveBakeCheck(k)
 			}

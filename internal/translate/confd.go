@@ -205,7 +205,7 @@ func confdCall(w *rewriter, list []token, i int) []token {
 		}
 		return rewritten(list, i, to, args[1], args[0])
 	} else if slices.Contains(differs, name) {
-		panic(problem("no counterpart of " + name + ", which asks the host or a name server at each pass: put what it gives into a key"))
+		panic(problem("zkagent has no " + name + ", which asks the host or a name server at each render: publish the answer as a key, and read that"))
 	}
 	return list
 }

@@ -31,7 +31,7 @@ func ConsulTemplate(r *Result, name string, data []byte, read ReadFunc) (*Result
 		c.exec(e)
 	}
 	if len(r.services)+len(r.computed) > 0 {
-		r.note("while a service has no members the last good file stays, where consul-template writes it without servers: on_empty = \"render\" of the group does that")
+		r.note("a service without members keeps the last good file; consul-template writes the file without servers, as on_empty = \"render\" in the group does here")
 	}
 	if text(m["once"]) == "true" {
 		r.miss("once = true: consul-template ends after one pass; zkagent render renders once, and the agent keeps running")

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -95,6 +96,9 @@ type settingsFile struct {
 func (f *settingsFile) unmarshal(data []byte, m any) error {
 	var list yaml.MapSlice
 	err := yaml.Unmarshal(data, &list)
+	if _, ok := errors.AsType[*yaml.TypeError](err); ok {
+		err = errors.New("the file is not a JSON object")
+	}
 	*m.(*map[string]any) = f.texted("", list).(map[string]any)
 	return err
 }

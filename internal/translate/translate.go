@@ -380,7 +380,7 @@ func (r *Result) ensemble(who string, servers []string) {
 // files below "templates", named NAME.tmpl.
 func (r *Result) Settings(inline bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Translated by zkagent import from %s. Follow each line with \"import:\" before you use it.\n", r.from)
+	fmt.Fprintf(&b, "# Translated by zkagent import from %s. Do what each line with \"import:\" asks before you use it.\n", r.from)
 	comment(&b, r.list)
 	if r.logLevel != "" {
 		b.WriteString("log {\nlevel = " + quote(r.logLevel) + "\n}\n")

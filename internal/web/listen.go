@@ -394,7 +394,7 @@ func adminSocket(ctx context.Context, path string) (net.Listener, error) {
 		cancel()
 		if err == nil {
 			_ = conn.Close()
-			return nil, fmt.Errorf("admin socket %s: another agent is listening", path)
+			return nil, fmt.Errorf("admin socket %s: another agent is listening; stop it, or give this one its own state_dir and socket", path)
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, fmt.Errorf("admin socket %s: %w", path, err)
