@@ -58,6 +58,9 @@ func (c *httpCheck) Run(ctx context.Context) (string, error) {
 		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	resp, err := client.Do(req)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the URL, whose query may hold a secret
+	}
 	if err != nil {
 		return "", fmt.Errorf("request: %w", err)
 	}
