@@ -212,9 +212,6 @@ func (a *Agent) use(cfg *Config) {
 	a.dns.Changed()
 }
 
-// Registry is where the agent's metrics are registered. Callers may add their own.
-func (a *Agent) Registry() *prometheus.Registry { return a.metrics.reg }
-
 // HTTPAddr is the address of the HTTP listener, or "" without one.
 func (a *Agent) HTTPAddr() string { return a.web.Addr() }
 

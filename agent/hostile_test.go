@@ -335,7 +335,7 @@ func (w *hostileWorld) look() {
 	if ours := json.Valid(record) && bytes.Contains(record, []byte(`"health"`)); ours && len(record) > 32<<10 || ours && strings.ContainsFunc(string(record), func(r rune) bool { return !unicode.IsPrint(r) }) {
 		w.t.Errorf("the agent's record has %d bytes: %.2000q", len(record), record)
 	}
-	families, err := w.agent.Registry().Gather()
+	families, err := w.agent.metrics.reg.Gather()
 	series := 0
 	for _, f := range families {
 		series += len(f.GetMetric())

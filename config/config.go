@@ -69,8 +69,6 @@ const (
 	MaxValue = trees.MaxValue
 	// MaxKeys is the largest number of keys of a tree.
 	MaxKeys = trees.MaxKeys
-	// MaxKeyLength is the longest key in bytes.
-	MaxKeyLength = trees.MaxKeyLength
 )
 
 // Errors that callers branch on.

@@ -749,3 +749,6 @@ func (b *book) words() string {
 	}
 	return fmt.Sprintf("ready v%d of %q, open %q, live %v\n%s", b.ready.Version, b.ready.Rollout, b.current, b.live, strings.Join(lines, "\n"))
 }
+
+// active reports whether the host takes up one of the K places.
+func (r HostRecord) active() bool { return r.State == HostGranted || r.State == HostStarted }

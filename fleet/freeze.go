@@ -337,9 +337,6 @@ func readTrash(ctx context.Context, s *session.Session, root string) (trashRecor
 // mustHaveConfig returns an error that matches [config.ErrNotReady] when nothing is at
 // the root, before the publishers' lock leaves a znode beside it.
 func mustHaveConfig(ctx context.Context, s *session.Session, root string) error {
-	if err := session.ValidatePath(root); err != nil {
-		return fmt.Errorf("config: %w", err)
-	}
 	if _, ok, err := s.Exists(ctx, root); err != nil || ok {
 		return err
 	}

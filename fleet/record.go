@@ -302,9 +302,6 @@ type HostRecord struct {
 	More  int          `json:"more,omitempty"` // files beside those
 }
 
-// active reports whether the host takes up one of the K places.
-func (r HostRecord) active() bool { return r.State == HostGranted || r.State == HostStarted }
-
 // Vote returns the host's vote; empty: none.
 func (r HostRecord) Vote() string {
 	switch r.State {

@@ -76,7 +76,7 @@ func TestBlame_CostsNothingUntilAsked(t *testing.T) {
 // TestBlame_Corpus executes every template of the tests and examples.
 func TestBlame_Corpus(t *testing.T) {
 	t.Parallel()
-	v := ExampleView()
+	v := viewOfExamples()
 	golden, err := filepath.Glob("testdata/golden/*.tmpl")
 	if err != nil || len(golden) < 3 {
 		t.Fatal("there are no templates", err)

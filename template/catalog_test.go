@@ -32,7 +32,7 @@ func exampleEnv(dir string) func(string) (string, bool) {
 // TestFunctions_Examples runs the example of every function, under its own
 // and its second name.
 func TestFunctions_Examples(t *testing.T) {
-	v, dir := ExampleView(), exampleDir(t)
+	v, dir := viewOfExamples(), exampleDir(t)
 	run := func(f Function, text string) {
 		t.Helper()
 		tmpl, err := Parse(Config{

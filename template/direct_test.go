@@ -13,7 +13,7 @@ import (
 // where it is not, which a parenthesis prevents.
 func TestDirect_PrintsTheSame(t *testing.T) {
 	t.Parallel()
-	v := ExampleView()
+	v := viewOfExamples()
 	v = v.With(view.TreeOf("odd", "/odd", map[string]string{"a": "", "a/b": "x\n<&>{{", "c": "\xff\x00", "d/e/f": "  "}))
 	v = v.With(&view.Group{Name: "odd", Path: "/g", OnEmpty: "render", Members: []view.Member{
 		{ID: "1", Node: "n", Name: "a b", Host: "::1", Port: 80, Weight: 3, Status: "up"}, {Host: "h"},
@@ -93,7 +93,7 @@ func TestDirect_OnlyWithoutDoubt(t *testing.T) {
 // The errors of a direct loop name the same place, and its output is bounded.
 func TestDirect_Errors(t *testing.T) {
 	t.Parallel()
-	v := ExampleView()
+	v := viewOfExamples()
 	for _, body := range []string{`{{.Key}}`, `{{(.Key)}}`} {
 		_, err := parsed(t, "\n  {{range tree \"wbe\"}}"+body+"{{end}}").Render(t.Context(), &v, nil)
 		if got := fmt.Sprint(err); got == "<nil>" {

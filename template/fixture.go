@@ -2,7 +2,6 @@ package template
 
 import (
 	"cmp"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -273,18 +272,4 @@ func (m *fixtureMember) member(i int) (view.Member, error) {
 		return member, checkStatus(member.Status)
 	}
 	return member, nil
-}
-
-// exampleFixture is the view of the examples in the catalog.
-//
-//go:embed example.yaml
-var exampleFixture []byte
-
-// ExampleView returns the view that the examples of [Functions] use.
-func ExampleView() view.View {
-	v, err := LoadFixture(exampleFixture)
-	if err != nil {
-		panic(err) // The fixture is a part of the program.
-	}
-	return v
 }

@@ -53,7 +53,7 @@ type Function struct {
 	Signature string // "keyOrDefault(string, string) string"
 	Summary   string
 	Example   string // a template
-	Result    string // what it gives with the view of [ExampleView]; empty with Varies
+	Result    string // what it gives with the view of example.yaml; empty with Varies
 	Varies    bool   // the result depends on the time
 	Alias     string // a second name: "sprig_" + Name, for functions of sprig
 	Allow     string // what the allow setting must name

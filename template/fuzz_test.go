@@ -59,7 +59,7 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	v := ExampleView()
+	v := viewOfExamples()
 	f.Fuzz(func(t *testing.T, source string) {
 		tmpl, err := Parse(Config{Name: "t", Source: source, Timeout: time.Second, MaxOutput: 1 << 16})
 		if err != nil {

@@ -16,7 +16,7 @@ func TestGolden(t *testing.T) {
 	if err != nil || len(sources) == 0 {
 		t.Fatal("there are no templates", err)
 	}
-	v := ExampleView()
+	v := viewOfExamples()
 	for _, name := range sources {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			source, err := os.ReadFile(name)

@@ -48,7 +48,7 @@ func TestParse_ErrorsWithPlace(t *testing.T) {
 }
 
 func TestRender_ErrorsWithPlace(t *testing.T) {
-	v := ExampleView()
+	v := viewOfExamples()
 	for _, c := range []struct {
 		source, want string
 		class        error
@@ -78,7 +78,7 @@ func TestRender_ErrorsWithPlace(t *testing.T) {
 }
 
 func TestRender_MissingKeyAllowed(t *testing.T) {
-	v := ExampleView()
+	v := viewOfExamples()
 	got, err := render(t, Config{Source: `[{{ keyOrDefault "web/none" "" }}][{{ .none }}]`, MissingKeyOK: true}, &v, nil)
 	if err != nil || got != "[][<no value>]" {
 		t.Errorf("got %q %v", got, err)
@@ -292,7 +292,7 @@ func TestRender_File(t *testing.T) {
 }
 
 func TestRender_Concurrently(t *testing.T) {
-	v := ExampleView()
+	v := viewOfExamples()
 	tmpl, err := Parse(Config{Name: "t", Source: `{{ scratch.Set "a" .Key }}{{ range 100 }}{{ end }}{{ scratch.Get "a" }}{{ key "web/timeout" }}`})
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func set(v view.View, key, value string) view.View {
 }
 
 func TestTemplate_Stale(t *testing.T) {
-	old := ExampleView()
+	old := viewOfExamples()
 	api := func(port int) view.View {
 		return old.With(&view.Group{Name: "api", Path: "/api", OnEmpty: "keep", Last: 99, Members: []view.Member{{Host: "h", Port: port}}})
 	}
@@ -131,7 +131,7 @@ func TestTemplate_Stale(t *testing.T) {
 }
 
 func TestElements(t *testing.T) {
-	v := ExampleView()
+	v := viewOfExamples()
 	for kind, want := range map[view.Source]string{
 		{Kind: view.KindGroups, Name: "all"}: "api=2;",
 		{Kind: view.KindGroup, Name: "api"}:  "api-1=10.0.0.1:8080;api-2=[2001:db8::2]:8080;",

@@ -158,7 +158,7 @@ func firstCalls() map[string]func(ctx context.Context, s *session.Session, p str
 		"recipe.Contenders": func(ctx context.Context, s *session.Session, p string) error {
 			return second(recipe.Contenders(ctx, s, p))
 		},
-		"recipe.WhileLocked": func(ctx context.Context, s *session.Session, p string) error {
+		"recipe.WhileLocked": func(ctx context.Context, _ *session.Session, p string) error {
 			return recipe.WhileLocked(ctx, nil, recipe.LockConfig{Path: p}, nil)
 		},
 		"recipe.Candidates": func(ctx context.Context, s *session.Session, p string) error {
@@ -208,7 +208,7 @@ func firstCalls() map[string]func(ctx context.Context, s *session.Session, p str
 		"read version in use": func(ctx context.Context, s *session.Session, p string) error {
 			return second(config.NewWatcher(config.Config{Path: p}).ReadVersion(ctx, s, 1))
 		},
-		"config.Follow": func(ctx context.Context, s *session.Session, p string) error {
+		"config.Follow": func(ctx context.Context, _ *session.Session, p string) error {
 			return config.Follow(ctx, nil, config.Config{Path: p}, func(*view.Tree) {})
 		},
 		"config.In": func(ctx context.Context, s *session.Session, p string) error {

@@ -81,6 +81,7 @@ type Server struct {
 	mu      sync.Mutex // guards the fields below
 	dead    map[string]bool
 	stopped bool // Stop was called
+	reads   bool // a minority serves reads
 	leader  string
 }
 
@@ -242,37 +243,20 @@ func (s *Server) Lead(server string) {
 func (s *Server) Leader() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.service() != writes {
-		return ""
+	if s.majority() {
+		return s.leader
 	}
-	return s.leader
+	return ""
 }
 
-// service is how much the ensemble does.
-type service int
-
-const (
-	nothing service = iota
-	reads
-	writes
-)
-
-// service needs Server.mu.
-func (s *Server) service() service {
-	switch {
-	case !s.stopped && 2*len(s.dead) < len(s.servers):
-		return writes
-	case !s.stopped && s.readOnly:
-		return reads
-	}
-	return nothing
-}
+// majority needs Server.mu.
+func (s *Server) majority() bool { return !s.stopped && 2*len(s.dead) < len(s.servers) }
 
 // change calls f with each of the servers, and shows the changes to the clients.
 func (s *Server) change(servers []string, f func(name string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, led := s.service(), s.leader
+	had, led, was := s.majority(), s.leader, s.reads
 	for _, name := range servers {
 		if !slices.Contains(s.servers, name) {
 			panic(fmt.Sprintf("zktest: no server is named %q; there are %s", name, strings.Join(s.servers, ", ")))
@@ -283,16 +267,16 @@ func (s *Server) change(servers []string, f func(name string)) {
 	if alive := slices.IndexFunc(s.servers, func(name string) bool { return !s.dead[name] }); alive >= 0 && s.dead[s.leader] {
 		s.leader = s.servers[alive]
 	}
-	after := s.service()
-	if (after == reads) != (before == reads) {
-		s.zk.SetReadOnly(after == reads)
+	has := s.majority()
+	if s.reads = s.readOnly && !s.stopped && !has; s.reads != was {
+		s.zk.SetReadOnly(s.reads)
 	}
 	switch {
-	case after == nothing:
+	case !has && !s.reads:
 		s.zk.Stop()
-	case after == writes && len(s.servers) > 1 && (before != writes || led != s.leader):
+	case has && len(s.servers) > 1 && (!had || led != s.leader):
 		s.zk.NewEpoch()
-	case before == nothing:
+	case !had && !was:
 		s.zk.Start()
 	}
 }

@@ -64,3 +64,11 @@ func TestKeeper(t *testing.T) {
 		t.Errorf("after the end it is at %s", k.Addr())
 	}
 }
+
+// Addr returns the address of the listener; empty: no listener.
+func (k *Keeper) Addr() string {
+	if s := k.server.Load(); s != nil && s.Addr().IsValid() {
+		return s.Addr().String()
+	}
+	return ""
+}

@@ -287,14 +287,6 @@ func NewKeeper() *Keeper { return &Keeper{changed: make(chan struct{}, 1)} }
 // Changed says that the settings may want another listener. It does not wait.
 func (k *Keeper) Changed() { pace.Notify(k.changed) }
 
-// Addr returns the address of the listener; empty: no listener.
-func (k *Keeper) Addr() string {
-	if s := k.server.Load(); s != nil && s.Addr().IsValid() {
-		return s.Addr().String()
-	}
-	return ""
-}
-
 // Run follows the settings until ctx ends. It closes the listener before it
 // returns.
 func (k *Keeper) Run(ctx context.Context) {

@@ -1,6 +1,7 @@
 package memzk
 
 import (
+	"cmp"
 	"crypto/rand"
 	"maps"
 	"slices"
@@ -122,13 +123,7 @@ func (r *replica) applyDelete(t *txn, st *step) {
 
 // Names returns the names of a connection that a client dialed under addr: the address,
 // and each part of "client@server". Faults and views go by any of them.
-func Names(addr string) []string {
-	client, server, ok := strings.Cut(addr, "@")
-	if !ok {
-		return []string{addr}
-	}
-	return []string{addr, client, server}
-}
+func Names(addr string) []string { return append(strings.Split(addr, "@"), addr) }
 
 // Lag lets the views of the given names fall behind from now on, like
 // followers that are slow: their reads, and their watches, see the tree as it is
@@ -148,12 +143,11 @@ func (s *Server) Lag(names ...string) {
 
 // view returns the replica that a connection sees.
 func (s *Server) view(addr string) *replica {
+	r := s.primary
 	for _, name := range Names(addr) {
-		if r := s.lagging[name]; r != nil {
-			return r
-		}
+		r = cmp.Or(s.lagging[name], r)
 	}
-	return s.primary
+	return r
 }
 
 // CatchUp ends Lag; the watches that were due fire.
