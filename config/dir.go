@@ -50,7 +50,7 @@ func ReadDir(name string) (map[string][]byte, error) {
 func readDir(name string, step func(name string)) (map[string][]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("read config: %w", err)
+		return nil, fmt.Errorf("read config: %w; name a directory with one file for each key", err)
 	}
 	dir, start := name, "."
 	if !info.IsDir() {
@@ -69,7 +69,7 @@ func readDir(name string, step func(name string)) (map[string][]byte, error) {
 	return r.keys, nil
 }
 
-// dirReader reads below one directory, which no link leads out of.
+// dirReader reads one directory. It follows no link that leads out of it.
 type dirReader struct {
 	root *os.Root
 	keys map[string][]byte
