@@ -34,7 +34,7 @@ func TestReadDir_OddNames(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"new\nline": key`, `"tab\tbed": key`, `"esc\x1b[2J": key`, `"not\xffutf8": key "not\xffutf8" is not UTF-8`,
-		`"private\ue000": key`, `freeze: key "freeze": "freeze" is reserved`, `objects/aa: key "objects/aa": "objects" is reserved`, "d/.#lock: is left behind",
+		`"private\ue000": key`, `freeze: key "freeze": "freeze" is reserved`, `objects/aa: key "objects/aa": "objects" is reserved`, "d/.#lock: is a file of an editor",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)

@@ -50,7 +50,7 @@ func TestReadDir(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"ready: ", "a~: ", `"bad\x01name": key`, "outside: link", "dangling: link", "d/loop: link", "socket: is a socket", "huge: has"} {
+	for _, want := range []string{"ready: ", "a~: ", `"bad\x01name": key`, "outside: is a link", "dangling: is a link", "d/loop: link", "socket: is a socket", "huge: has"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)
 		}
