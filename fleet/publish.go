@@ -283,8 +283,8 @@ func changesOf(st *trees.State, keys *view.Keys) []config.Change {
 }
 
 func unfinishedError(root string) error {
-	return fmt.Errorf("config %s: %w: there are keys but no ready znode. Either this is not a config, "+
-		"or another writer is at work or died half-way; readers then keep the previous tree", root, ErrUnfinished)
+	return fmt.Errorf("config %s: %w: there are keys but no ready znode. This is not a config, or another writer "+
+		"is at work or has died. To finish, publish the whole tree again, or declare the present keys complete", root, ErrUnfinished)
 }
 
 // check looks for reasons to refuse the keys for the tree in use.
