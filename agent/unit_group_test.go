@@ -88,7 +88,7 @@ func TestSource_GoneAndBackWhileSettingsChange(t *testing.T) {
 	})
 	a := &Agent{conds: &condition.Set{}}
 	for _, subject := range []string{"groups all", "groups all/web", "groups all2", "config all"} {
-		a.conds.Open(condition.SourceUnusable, subject, "")
+		a.conds.Open(condition.SourceUnusable, subject, "why")
 	}
 	a.closeSource("groups all")
 	if list := a.conds.List(); len(list) != 2 {
