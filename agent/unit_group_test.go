@@ -126,7 +126,7 @@ func TestGroup_MassLossWhileAFollowerBegins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 1, func(w *world) {
-				w.pass(time.Hour)
+				w.pass(10 * time.Minute)
 				test.event(w, w.hosts[0])
 				w.pass(time.Minute)
 				if _, members := w.hosts[0].file(); len(members) != test.want {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // Random formats of one's own, on names and data of somebody hostile: what is read keeps the
@@ -24,7 +26,7 @@ func TestFields_OddSpecs(t *testing.T) {
 	place := func() string { return places[r.IntN(len(places))] }
 	maybe := func() string { return []string{"", "", place()}[r.IntN(3)] }
 	read := 0
-	for range 100_000 {
+	for range testhelp.Rounds(5_000, 100_000) {
 		f := Fields{Address: place(), Match: exprs[r.IntN(len(exprs))], Only: exprs[r.IntN(len(exprs))], Port: maybe(), Weight: maybe(), Status: maybe(), ID: maybe()}
 		if r.IntN(3) == 0 {
 			f.Labels = map[string]string{fmt.Sprint(pick()): place()}
@@ -51,7 +53,7 @@ func TestFields_OddSpecs(t *testing.T) {
 			t.Fatalf("%q of %q gives %+v", format, data, m)
 		}
 	}
-	if read < 100 {
+	if read < testhelp.Rounds(5, 100) {
 		t.Errorf("only %d members were read", read)
 	}
 }
