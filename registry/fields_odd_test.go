@@ -18,8 +18,11 @@ func TestFields_OddSpecs(t *testing.T) {
 	places := []string{"name", "data", "$.a", "$.b", "$.a.b", "$.a.b.c", "#1", "#1.2", "#2", "$.\x1b", "#0", "$..", "#99999999999", "$.a[0]"}
 	exprs := []string{"", "", "", "(.*)", "(?P<id>[^-]*)-(.*)", "(?P<name>[^:]*):?(.*)", "(a|b)*?c?(.*)", "^(\\S+)$", "()", "((((.*))))", "("}
 	values := []any{
-		"10.0.0.1:80", "host", "x;}\n", "\x1b[2J", "$(id)", -1, 1e300, 80, "80", "99999999999999999999", true, nil, []any{"10.0.0.1"}, "a-10.0.0.1:80",
-		map[string]any{"b": map[string]any{"c": "10.0.0.1:1"}}, "http://u:p@10.0.0.1:99/x?y", "[::1]:80", "::1", "a\u202eb", strings.Repeat("a", 300), "-rf", "%[env(X)]", "",
+		"10.0.0.1:80", "host", "x;}\n", "\x1b[2J", "$(id)", -1, 1e300, 80, "80", "99999999999999999999", true, nil,
+		[]any{"10.0.0.1"},
+		"a-10.0.0.1:80",
+		map[string]any{"b": map[string]any{"c": "10.0.0.1:1"}},
+		"http://u:p@10.0.0.1:99/x?y", "[::1]:80", "::1", "a\u202eb", strings.Repeat("a", 300), "-rf", "%[env(X)]", "",
 	}
 	name := regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 	pick := func() any { return values[r.IntN(len(values))] }
