@@ -118,7 +118,7 @@ func eventually(ts *testscript.TestScript, _ bool, args []string) {
 		cmd.Env = environment(ts)
 		_ = cmd.Run()
 		return want.Match(out.Bytes())
-	}, 100*time.Millisecond, func() string { return "output that matches " + args[0] + ", last:\n" + out.String() })
+	}, 300*time.Millisecond, func() string { return "output that matches " + args[0] + ", last:\n" + out.String() })
 }
 
 // environment is what commands of the script get.
