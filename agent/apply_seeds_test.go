@@ -47,15 +47,7 @@ func TestApply_Seeds(t *testing.T) { testhelp.Seeds(t, 2*time.Second, runApplySe
 
 func runApplySeed(t *testing.T, seed uint64) {
 	t.Helper()
-	base := ""
-	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		base = "/dev/shm" // its fsync costs nothing
-	}
-	dir, err := os.MkdirTemp(base, "zkagent-seed-") //nolint:usetesting // in memory
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	dir := memoryDir(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newApplyWorld(t, dir, seed)
 		defer w.stop()

@@ -132,7 +132,7 @@ func (a *Agent) back() {
 // ended shortly before. Otherwise it ended when that process last saw it: what came later is
 // not known. Then fn changes the list, here and for the next process.
 func (a *Agent) changeOutages(fn func([]outage) []outage) {
-	defer pace.Notify(a.saved.wake) // The status line tells of it.
+	defer pace.Notify(a.saved.wake) // The status line shows the connection.
 	err := a.outages.Change(func(list *[]outage) files.Write {
 		was, now := slices.Clone(*list), time.Now()
 		if n := len(*list) - 1; n >= 0 && (*list)[n].Open {

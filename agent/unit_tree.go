@@ -33,7 +33,7 @@ type configTree struct {
 	cfg     config.Config
 	watcher *config.Watcher
 	reads   fleet.Reads
-	inUse   int64 // the version in use before this unit was made; 0: not known
+	inUse   int64 // the version in use before this unit began; 0: not known
 
 	// This agent's part in the rollouts, over sessions; nil until the first versioned state.
 	subscriber  *fleet.Subscriber

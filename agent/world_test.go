@@ -52,18 +52,25 @@ func TestWorld_Seeds(t *testing.T) {
 	})
 }
 
-// inWorld runs play in virtual time, with the fleet of a seed.
-func inWorld(t *testing.T, seed uint64, play func(*world)) {
+// memoryDir is a directory in memory, where there is one: fsync costs nothing there.
+func memoryDir(t *testing.T) string {
 	t.Helper()
 	base := ""
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		base = "/dev/shm" // its fsync costs nothing
+		base = "/dev/shm"
 	}
 	dir, err := os.MkdirTemp(base, "zkagent-world-") //nolint:usetesting // in memory
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// inWorld runs play in virtual time, with the fleet of a seed.
+func inWorld(t *testing.T, seed uint64, play func(*world)) {
+	t.Helper()
+	dir := memoryDir(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, seed)
 		defer w.stop()

@@ -50,7 +50,7 @@ func (e *Ring) Add(ev Event) {
 	err := e.orders.Change(func(list *[]Event) files.Write { // mu is not held, so that a slow disk stops no event
 		*list = append(*list, ev)
 		slices.SortFunc(*list, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
-		*list = newest(*list)
+		*list = latest(*list)
 		return files.WriteSave
 	})
 	if err != nil {
@@ -143,7 +143,7 @@ func (e *Ring) KeepOrders(stateDir string, failed func(error)) {
 	}
 	e.orders = &keptOrders{store, failed}
 	_ = store.Change(func(list *[]Event) files.Write {
-		*list = newest(slices.DeleteFunc(*list, func(o Event) bool { return o.Kind != orderKind }))
+		*list = latest(slices.DeleteFunc(*list, func(o Event) bool { return o.Kind != orderKind }))
 		for _, o := range *list {
 			e.seq = max(e.seq, o.Seq) // The clock was ahead.
 		}
@@ -151,4 +151,4 @@ func (e *Ring) KeepOrders(stateDir string, failed func(error)) {
 	})
 }
 
-func newest(list []Event) []Event { return slices.Clone(list[max(len(list)-ordersKept, 0):]) }
+func latest(list []Event) []Event { return slices.Clone(list[max(len(list)-ordersKept, 0):]) }

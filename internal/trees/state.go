@@ -56,8 +56,8 @@ func lookReady(ctx context.Context, s *session.Session, root string) (*State, er
 
 // CheckFlat returns an error that matches [ErrReady] when a ready that names no version was
 // that of a versioned tree: there are versions, and no keys, or one version followed another.
-// Versions of a tree that was deleted may stay below a flat one, whose ready nobody writes
-// again after it was created.
+// The versions of a deleted tree may stay below a flat one. Publishers create the ready of a
+// flat tree, and never change its data.
 func CheckFlat(ctx context.Context, s *session.Session, root string, ready session.Stat) error {
 	names, _, err := s.Children(ctx, root)
 	var versions []*Manifest
