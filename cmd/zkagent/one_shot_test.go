@@ -27,15 +27,10 @@ func exitOf(err error) int {
 // shown waits until what a command prints has a text, or has it no longer.
 func shown(t *testing.T, zk, text string, want bool, args ...string) {
 	t.Helper()
-	for end := time.Now().Add(limit); ; {
+	testhelp.Eventually(t, fmt.Sprintf("%v to show %q: %t", args, text, want), func() bool {
 		out, _ := command(zk, args...)
-		if strings.Contains(out, text) == want {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%v still prints %q", args, out)
-		}
-	}
+		return strings.Contains(out, text) == want
+	})
 }
 
 // A chroot that does not exist is named, with the exit code of wrong settings.
@@ -58,8 +53,8 @@ func TestOneShot_StreamsObeyTheTimeout(t *testing.T) {
 	t.Parallel()
 	_, zk := lockServer(t)
 	for _, args := range []string{"watch /", "watch / --once --children", "watch / --recursive", "members / --watch", "elect --observe x"} {
-		out, err := command(zk, append(strings.Fields(args), "--timeout", "2s")...)
-		if exitOf(err) != exitTemporary || !strings.Contains(out, "not done within 2s") {
+		out, err := command(zk, append(strings.Fields(args), "--timeout", "4s")...)
+		if exitOf(err) != exitTemporary || !strings.Contains(out, "not done within 4s") {
 			t.Errorf("%s: %v: %s", args, err, out)
 		}
 	}
@@ -241,7 +236,7 @@ func TestTerminal_RealServer(t *testing.T) {
 		done := filepath.Join(t.TempDir(), "done")
 		holder := onTerminal(t, 80, []string{zk}, "lock", "expiry", "--", "sh", "-c", "echo holding; read line")
 		holder.await("holding")
-		waiter := onTerminal(t, 120, []string{zk}, "--session-timeout", "1s", "lock", "expiry", "--", "touch", done)
+		waiter := onTerminal(t, 120, []string{zk}, "--session-timeout", "4s", "lock", "expiry", "--", "touch", done)
 		waiter.await("waiting for lock")
 		if err := waiter.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)

@@ -31,7 +31,8 @@ func (x *truth) stateFiles() []string {
 }
 
 // TestState_Unreadable: an agent whose state files are damaged or of another version
-// starts and gets everything in place. It logs each file that it cannot read.
+// starts and gets everything in place. It logs each file that
+// it cannot read and uses.
 func TestState_Unreadable(t *testing.T) {
 	t.Parallel()
 	x := newTruth(t)
@@ -49,6 +50,9 @@ func TestState_Unreadable(t *testing.T) {
 		x.start()
 		x.agree(nil)
 		for _, path := range files {
+			if strings.Contains(path, "/renders/") {
+				continue // "history" leaves it out
+			}
 			if !strings.Contains(x.log(), filepath.Base(path)) {
 				t.Errorf("with %s in %s the log does not name it", content, path)
 			}
