@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -237,6 +238,10 @@ func TestLiar_ImpossibleNames(t *testing.T) {
 		for _, mode := range []Mode{Ephemeral, EphemeralSequential} {
 			if path, _, err := s.Create(t.Context(), "/evil1___", nil, mode); err == nil {
 				t.Errorf("created %q", path)
+			}
+			results, err := s.Multi(t.Context(), CheckOp("/d", -1), CreateOp("/evil2___", nil, mode))
+			if !errors.Is(err, ErrUnknown) {
+				t.Errorf("created %v in a multi: %v", results, err)
 			}
 		}
 	})

@@ -90,10 +90,18 @@ func (s *Session) Create(ctx context.Context, path string, data []byte, mode Mod
 	if _, err := s.exchange(ctx, r); err != nil {
 		return "", Stat{}, err
 	}
-	if created = strip(s.cfg.Chroot, created); !strings.HasPrefix(created, path) || ValidatePath(created) != nil {
-		return "", Stat{}, r.fail(fmt.Errorf("%w: the server says that it created %q", ErrUnknown, created))
+	created = strip(s.cfg.Chroot, created)
+	if err := checkCreated(created, path); err != nil {
+		return "", Stat{}, r.fail(err)
 	}
 	return created, st, nil
+}
+
+func checkCreated(created, path string) error {
+	if !strings.HasPrefix(created, path) || ValidatePath(created) != nil {
+		return fmt.Errorf("%w: the server says that it created %q", ErrUnknown, created)
+	}
+	return nil
 }
 
 func (s *Session) createArgs(path string, data []byte, acl []ACL, mode Mode) []any {
@@ -307,7 +315,13 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 		return nil, err
 	}
 	for i := range ops {
-		if st := &results[i].Stat; jute.IsCreate(ops[i].op) && st.Czxid == 0 {
+		if !jute.IsCreate(ops[i].op) {
+			continue
+		}
+		if err := checkCreated(results[i].Path, ops[i].path); err != nil {
+			return nil, r.fail(err)
+		}
+		if st := &results[i].Stat; st.Czxid == 0 {
 			st.Czxid, st.Mzxid, st.Pzxid, st.DataLength = r.zxid, r.zxid, r.zxid, int32(len(ops[i].data))
 			if ops[i].mode.Ephemeral() {
 				st.EphemeralOwner = s.ID()
