@@ -116,7 +116,7 @@ func (w *Watcher) Run(ctx context.Context, s *session.Session, up func(view.Upda
 		w.edit(func(st *Status) { st.Following = false })
 		w.setWaiting("a session")
 	}()
-	s = session.Usable(s, w.cfg.Path)
+	s = session.Usable(s, w.cfg.Path, up != nil)
 	// A new session may be served by a server that lags behind what the last one
 	// showed: the tree would go back to a previous state for a while.
 	if err := s.Sync(ctx, w.cfg.Path); err != nil {
@@ -376,7 +376,7 @@ func Follow(ctx context.Context, sessions Sessions, cfg Config, use func(*view.T
 		if err != nil {
 			return err
 		}
-		err = w.Run(ctx, s, func(u view.Update) {
+		err = w.Run(ctx, session.Usable(s, cfg.Path, use != nil), func(u view.Update) {
 			if tree, ok := u.(*view.Tree); ok {
 				use(tree)
 			}

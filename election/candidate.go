@@ -185,7 +185,7 @@ func Observe(ctx context.Context, s *session.Session, path, dialect string, up f
 	if err != nil {
 		return fmt.Errorf("observe election: %w", err)
 	}
-	err = participants.Follow(ctx, s, func(l recipe.Leader) { up(leaderOf("", path, l)) })
+	err = participants.Follow(ctx, session.Usable(s, path, up != nil), func(l recipe.Leader) { up(leaderOf("", path, l)) })
 	return fmt.Errorf("observe election %s: %w", path, err)
 }
 

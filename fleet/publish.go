@@ -467,6 +467,7 @@ const maxEdits = 100
 // faster, it calls edit again with the newer keys, so no change is lost. If edit returns
 // an error, nothing changes. If there is no tree, edit gets an empty map.
 func Edit(ctx context.Context, s *session.Session, cfg PublishConfig, edit func(keys map[string][]byte) error) (Result, error) {
+	s = session.Usable(s, cfg.Path, edit != nil)
 	for range maxEdits {
 		var err error
 		if cfg.base, err = trees.ReadState(ctx, s, cfg.Path); err != nil {

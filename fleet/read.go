@@ -431,6 +431,7 @@ const watchPause = 100 * time.Millisecond
 // that follow each other closely. It sees changes of the gate at once, and changes
 // of hosts once a second.
 func Watch(ctx context.Context, s *session.Session, root, name string, see func(*State) bool) error {
+	s = session.Usable(s, root, see != nil)
 	for {
 		_, _, gate, err := s.ExistsW(ctx, gatePath(root, name))
 		if err != nil {

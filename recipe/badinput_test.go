@@ -283,6 +283,8 @@ func TestMisuse_Configs(t *testing.T) {
 			`id "a/b"`:        join("a/b"),
 			"no locks":        second(NewMultiLock().Acquire(ctx)),
 			"or one is nil":   second(NewMultiLock(NewLock(s, LockConfig{Path: "/r/l"}), nil).Acquire(ctx)),
+			"one is nil":      second(NewMultiLock((*Lock)(nil), NewLock(s, LockConfig{Path: "/r/l"})).Acquire(ctx)),
+			"is nil":          second(NewMultiLock(NewLock(s, LockConfig{Path: "/r/l"}), (*Semaphore)(nil)).TryAcquire(ctx)),
 			"unknown dialect": second(NewLock(s, LockConfig{Path: "/r/l", Dialect: "x"}).Acquire(ctx)),
 		} {
 			if err == nil || errors.Is(err, ErrInTheWay) || !strings.Contains(err.Error(), field) || time.Since(begun) > 0 {

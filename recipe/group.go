@@ -71,7 +71,7 @@ func (g *Group) Members(ctx context.Context) ([]Member, error) {
 func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	var members []Member
 	first := true
-	err := mirror.Follow(ctx, g.s, g.path, mirror.Options{Depth: 1, Logger: g.logger}, nil, func(snap *mirror.Snapshot, _ []string) (time.Time, error) {
+	err := mirror.Follow(ctx, session.Usable(g.s, g.path, up != nil), g.path, mirror.Options{Depth: 1, Logger: g.logger}, nil, func(snap *mirror.Snapshot, _ []string) (time.Time, error) {
 		for _, err := range snap.Errors() { // any of them
 			return time.Time{}, fmt.Errorf("follow group %s: %w", g.path, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 
 	"github.com/zkagent/zkagent/internal/lists"
@@ -116,7 +117,9 @@ func (l *Lock) acquire(ctx context.Context, wait func(*Participant) error) (*Hol
 // again, behind all that wait, in the next session if need be, and runs fn again. It
 // returns other errors as [session.Manager.Each] does. The Manager's Run must be running.
 func WhileLocked(ctx context.Context, m *session.Manager, cfg LockConfig, fn func(context.Context, *Hold) error) error {
-	return m.Each(ctx, func(ctx context.Context, s *session.Session) error { return NewLock(s, cfg).while(ctx, fn) })
+	return m.Each(ctx, func(ctx context.Context, s *session.Session) error {
+		return NewLock(session.Usable(s, cfg.Path, fn != nil), cfg).while(ctx, fn)
+	})
 }
 
 // while takes the lock and runs fn, again when its znode was deleted or its hold was
@@ -300,7 +303,7 @@ type MultiLock struct{ locks []Acquirer }
 
 // NewMultiLock returns a multi-lock over locks of distinct paths. It does no I/O.
 func NewMultiLock(locks ...Acquirer) *MultiLock {
-	if slices.Contains(locks, nil) {
+	if slices.ContainsFunc(locks, func(l Acquirer) bool { return l == nil || reflect.ValueOf(l).IsZero() }) {
 		return &MultiLock{}
 	}
 	sorted := slices.SortedFunc(slices.Values(locks), func(a, b Acquirer) int {

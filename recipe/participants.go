@@ -306,7 +306,7 @@ type Leader struct {
 // the cause. It watches only the leader's znode, or the path while there is no
 // participant. Each change of the leader wakes every follower.
 func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(Leader)) error {
-	s = session.Usable(s, ps.Path)
+	s = session.Usable(s, ps.Path, up != nil)
 	last := Leader{Path: "unknown"}
 	for {
 		leader, watch, err := ps.leader(ctx, s)

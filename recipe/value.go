@@ -68,6 +68,9 @@ func (v *Value[T]) decode(data []byte, stat session.Stat, exists bool) (Versione
 // and nothing is set.
 func (v *Value[T]) Update(ctx context.Context, next func(T) (T, error)) (T, error) {
 	var set T
+	if next == nil {
+		return set, session.ErrNoCallback
+	}
 	_, err := v.change(ctx, func(now Versioned[T]) (T, bool, error) {
 		var err error
 		set, err = next(now.Data)
@@ -122,6 +125,9 @@ func (v *Value[T]) change(ctx context.Context, next func(Versioned[T]) (T, bool,
 // ends. It may skip writes, and reports none twice. It returns the cause, or an error that
 // matches ErrFormat for data that are not a T.
 func (v *Value[T]) Follow(ctx context.Context, up func(Versioned[T])) error {
+	if up == nil {
+		return session.ErrNoCallback
+	}
 	last := Versioned[T]{mzxid: -1}
 	for {
 		now, watch, err := v.getW(ctx)
@@ -279,6 +285,9 @@ func (c *Counter) decode(data []byte) (int64, error) {
 // Follow is [Value.Follow] of the number. It returns an error for a value that it cannot
 // decode.
 func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
+	if up == nil {
+		return session.ErrNoCallback
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	return c.value.Follow(ctx, func(v Versioned[[]byte]) {

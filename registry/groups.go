@@ -87,7 +87,7 @@ func (g *Groups) Run(ctx context.Context, s *session.Session, up func(*view.Grou
 	if err := g.cfg.Validate(); err != nil {
 		return fmt.Errorf("groups %s: %w", g.cfg.Name, err)
 	}
-	s = session.Usable(s, g.cfg.Path)
+	s = session.Usable(s, g.cfg.Path, up != nil)
 	f := &groupsRun{g: g, listed: map[string]bool{}, rosters: map[string]*roster{}, next: map[string]time.Time{}}
 	if g.sent != nil {
 		f.refused = g.sent.RawNames

@@ -36,12 +36,13 @@ var (
 	ErrNoQuorum           = errors.New("not enough servers of the new configuration are connected and up to date")
 
 	// The session.
-	ErrExpired   = errors.New("session expired")
-	ErrClosed    = errors.New("session closed")
-	ErrSuspended = errors.New("session suspended")
-	ErrNoSession = errors.New("no session: the *session.Session or *session.Manager is nil; take one from session.Dial or session.New")
-	ErrNoServer  = errors.New("no server reachable")
-	ErrTLS       = errors.New("TLS with the server failed") // a certificate was refused, or could not be read
+	ErrExpired    = errors.New("session expired")
+	ErrClosed     = errors.New("session closed")
+	ErrSuspended  = errors.New("session suspended")
+	ErrNoSession  = errors.New("no session: the *session.Session or *session.Manager is nil; take one from session.Dial or session.New")
+	ErrNoCallback = errors.New("the function to call is nil")
+	ErrNoServer   = errors.New("no server reachable")
+	ErrTLS        = errors.New("TLS with the server failed") // a certificate was refused, or could not be read
 
 	// ErrReadOnly is the cause of a session's end when no server has a majority, or
 	// when one has a majority again.
@@ -129,7 +130,7 @@ var actions = map[Action][]error{
 	Retry:      {ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended, ErrReconfigInProgress, ErrNoQuorum},
 	NewSession: {ErrExpired, ErrClosed, ErrReadOnly},
 	GiveUp: {
-		ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments, ErrNoSession,
+		ErrNoAuth, ErrInvalidACL, ErrQuota, ErrTooLarge, ErrBadPath, ErrBadArguments, ErrNoSession, ErrNoCallback,
 		ErrUnimplemented, ErrReconfigDisabled, ErrAuthFailed, ErrAuthRequired, ErrNoChildrenForEphemerals,
 	},
 }

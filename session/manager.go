@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -297,13 +298,15 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 }
 
 // Usable returns s, or instead a session that has ended with the reason why nobody can use
-// path in it: s is nil, or the path is not valid. A constructor that returns no error calls
-// it, so that the first call does.
-func Usable(s *Session, path string) *Session {
+// path in it: s is nil, the path is not valid, or a callback is not given. A constructor
+// that returns no error calls it, so that the first call does.
+func Usable(s *Session, path string, given ...bool) *Session {
 	err := ValidatePath(path)
 	switch {
 	case s == nil:
 		err = ErrNoSession
+	case slices.Contains(given, false):
+		err = ErrNoCallback
 	case err == nil, s.ctx.Err() != nil:
 		return s
 	}

@@ -136,6 +136,9 @@ const eachCalm = time.Minute
 //
 // The Manager's Run must be running. Each also returns when that has ended.
 func (m *Manager) Each(ctx context.Context, fn func(ctx context.Context, s *Session) error) error {
+	if fn == nil {
+		return ErrNoCallback
+	}
 	again := newTries(ctx, eachBackoff)
 	for {
 		s, err := m.Session(ctx)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/election"
+	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
@@ -262,6 +263,47 @@ func TestFirstCall_SaysWhatIsWrong(t *testing.T) {
 				t.Errorf("%s without a session: got %v", name, err)
 			}
 		}
+		if got := zk.List("/"); len(got) != 1 {
+			t.Errorf("created: %v", got)
+		}
+	})
+}
+
+// A function that needs a callback refuses a nil one, before it takes or changes anything.
+func TestFirstCall_NilCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t)
+		s := zk.Session(t, "a")
+		m, err := session.New(zk.Config("b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(ctx) }()
+		observe := func() error { return election.Observe(ctx, s, "/r", "", nil) }
+		for name, call := range map[string]func() error{
+			"Each":          func() error { return session.Each(ctx, zk.Config("c"), nil) },
+			"Manager.Each":  func() error { return m.Each(ctx, nil) },
+			"WhileLocked":   func() error { return recipe.WhileLocked(ctx, m, recipe.LockConfig{Path: "/r"}, nil) },
+			"Value.Update":  func() error { return second(recipe.NewValue[int](s, "/r").Update(ctx, nil)) },
+			"Value.Follow":  func() error { return recipe.NewValue[int](s, "/r").Follow(ctx, nil) },
+			"Counter":       func() error { return recipe.NewCounter(s, recipe.CounterConfig{Path: "/r"}).Follow(ctx, nil) },
+			"recipe.Group":  func() error { return recipe.NewGroup(s, "/r", nil).Follow(ctx, nil) },
+			"Observe":       observe,
+			"Groups":        func() error { return registry.NewGroups(registry.GroupConfig{Path: "/r"}).Run(ctx, s, nil) },
+			"Watcher":       func() error { return config.NewWatcher(config.Config{Path: "/r"}).Run(ctx, s, nil) },
+			"config.Follow": func() error { return config.Follow(ctx, m, config.Config{Path: "/r"}, nil) },
+			"fleet.Watch":   func() error { return fleet.Watch(ctx, s, "/r", "1", nil) },
+			"fleet.Edit":    func() error { return second(fleet.Edit(ctx, s, fleet.PublishConfig{Path: "/r"}, nil)) },
+		} {
+			began := time.Now()
+			if err := call(); !errors.Is(err, session.ErrNoCallback) || session.ActionFor(err) != session.GiveUp || time.Since(began) > time.Second {
+				t.Errorf("%s after %s: got %v", name, time.Since(began), err)
+			}
+		}
+		stop()
+		<-ended
 		if got := zk.List("/"); len(got) != 1 {
 			t.Errorf("created: %v", got)
 		}
