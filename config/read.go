@@ -36,7 +36,7 @@ func ReadPlain(ctx context.Context, s *session.Session, root string) (*view.Tree
 		return nil, err
 	}
 	if nodes == nil {
-		return nil, fmt.Errorf("config %s: %w: the root does not exist", root, ErrNotReady)
+		return nil, fmt.Errorf("config %s: %w: there is no znode %[1]s", root, ErrNotReady)
 	}
 	return view.NewTree(view.Tree{Path: root, Layout: LayoutPlain, Last: last}, trees.KeysOf(nodes)), nil
 }

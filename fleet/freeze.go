@@ -340,7 +340,7 @@ func mustHaveConfig(ctx context.Context, s *session.Session, root string) error 
 	if _, ok, err := s.Exists(ctx, root); err != nil || ok {
 		return err
 	}
-	return fmt.Errorf("there is no config at %s: %w", root, config.ErrNotReady)
+	return fmt.Errorf("config %s: %w", root, config.ErrNotReady)
 }
 
 // Followers returns the hosts that follow the configs at, below or above a path, by the

@@ -186,6 +186,9 @@ func (n *Node) Run(ctx context.Context, s *session.Session) error {
 		}
 		return nil
 	}
+	if op, ok := errors.AsType[*session.Error](err); ok && op.Path == n.cfg.Path {
+		return err // which names the path
+	}
 	return fmt.Errorf("keep %s: %w", n.cfg.Path, err)
 }
 

@@ -273,6 +273,7 @@ type OpResult struct {
 // MultiError names the operation that made a Multi fail. No operation was applied.
 type MultiError struct {
 	Index int    // of the operation, from 0
+	Op    string // as ZooKeeper names it: "create", "delete", ...
 	Path  string // that the operation was on
 	Err   error  // of the operation: ErrNoNode, ErrBadVersion, ...
 }
@@ -300,7 +301,7 @@ func (s *Session) Multi(ctx context.Context, ops ...Op) ([]OpResult, error) {
 			err = validateCreate(ops[i].path, ops[i].mode)
 		}
 		if err != nil {
-			return nil, r.fail(&MultiError{Index: i, Path: ops[i].path, Err: err})
+			return nil, r.fail(&MultiError{Index: i, Op: jute.OpName(ops[i].op), Path: ops[i].path, Err: err})
 		}
 		args = append(args, s.opArgs(&ops[i]))
 	}
@@ -363,7 +364,7 @@ func (s *Session) decodeResults(d *jute.Decoder, ops []Op) ([]OpResult, error) {
 		case jute.OpError:
 			code := d.Int32()
 			if code != jute.ErrCodeOK && (failed == nil || errors.Is(failed.Err, ErrRolledBack)) {
-				failed = &MultiError{Index: i, Path: ops[i].path, Err: codeError(code)}
+				failed = &MultiError{Index: i, Op: jute.OpName(ops[i].op), Path: ops[i].path, Err: codeError(code)}
 			}
 		case jute.OpCreate:
 			results[i].Path = strip(s.cfg.Chroot, d.String())

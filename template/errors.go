@@ -90,9 +90,14 @@ func Nearest(name string, candidates []string) string {
 			return c
 		}
 	}
-	best, bestDistance := "", len(name)/3+1
+	letters := func(s string) string { return string(slices.Sorted(slices.Values([]byte(s)))) }
+	best, bestDistance := "", min((len(name)+2)/3, 3)
 	for _, c := range candidates {
-		if d := levenshtein.Distance(name, c, nil); d <= bestDistance && d < max(len(name), 1) && (best == "" || d < bestDistance) {
+		d := levenshtein.Distance(name, c, nil)
+		if d == 2 && letters(name) == letters(c) { // two letters changed places
+			d = 1
+		}
+		if d <= bestDistance && d < len(name) && (best == "" || d < bestDistance) {
 			best, bestDistance = c, d
 		}
 	}

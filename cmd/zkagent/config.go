@@ -140,7 +140,7 @@ func explain(err error, t target) error {
 		return fail(exitFailed, err, "\"zkagent config rollback "+t.name+"\" with --to brings back another version; \"zkagent config history "+t.name+"\" lists them",
 			"\"zkagent config restore "+t.name+" --from HOST\" publishes the tree that a host uses")
 	case errors.Is(err, config.ErrNotReady):
-		return fail(exitFailed, err, "nothing has been published at "+t.path+"; \"zkagent config publish DIR "+t.name+"\" does that")
+		return fail(exitFailed, err, "\"zkagent config publish DIR "+t.name+"\" publishes a version")
 	case errors.Is(err, config.ErrNoVersion):
 		hint := "\"zkagent config history " + t.name + "\" shows the versions"
 		if _, absent := errors.AsType[trees.NoVersionError](err); !absent {

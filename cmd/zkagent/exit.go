@@ -154,7 +154,6 @@ var classes = []class{
 	{session.ErrTLS, exitPermission, "check the tls block of the settings: the certificates, and the host names in servers"},
 	{session.ErrNoServer, exitUnavailable, "is ZooKeeper running at that address? \"zkagent doctor\" asks each server"},
 	{session.ErrAuthFailed, exitPermission, "check the auth block of the settings, or $ZKAGENT_AUTH"},
-	{session.ErrNoAuth, exitPermission, "give credentials by an auth block of the settings or $ZKAGENT_AUTH; \"zkagent zk whoami PATH\" shows your permissions"},
 	{session.ErrExpired, exitUnavailable, "the session ended while the command ran; try again"},
 	{session.ErrUnknown, exitFailed, "the reply was lost, so it may have happened or not; look before trying again"},
 	{session.ErrNotEmpty, exitFailed, "--recursive deletes the znodes below it, too"},
@@ -177,6 +176,9 @@ func classify(err error) *cliError {
 	if _, ok := errors.AsType[hcl.Diagnostics](err); ok {
 		return &cliError{code: exitConfig, err: err}
 	}
+	if errors.Is(err, session.ErrNoAuth) {
+		return denied(err)
+	}
 	for _, c := range classes {
 		if errors.Is(err, c.is) {
 			e := &cliError{code: c.code, err: err}
@@ -193,6 +195,37 @@ func classify(err error) *cliError {
 		return &cliError{code: exitTemporary, err: err, hints: []string{"--timeout allows more time"}}
 	}
 	return &cliError{code: exitFailed, err: err}
+}
+
+// refusals are the acts that an ACL refuses, by ZooKeeper's name of the operation. To
+// create or delete a znode, a client needs a permission on the znode above it.
+var refusals = map[string]string{
+	"getData": "read it", "getChildren": "list its children", "getChildren2": "list its children", "setData": "write it",
+	"getACL": "read its ACL", "setACL": "change its ACL", "delete": "delete znodes below it",
+	"create": createBelow, "create2": createBelow, "createTTL": createBelow, "createContainer": createBelow,
+}
+
+const createBelow = "create znodes below it"
+
+// denied says in one sentence which act on which znode an ACL refuses. An error that
+// does not name them keeps its text.
+func denied(err error) *cliError {
+	var op, path string
+	if e, ok := errors.AsType[*session.MultiError](err); ok {
+		op, path = e.Op, e.Path
+	} else if e, ok := errors.AsType[*session.Error](err); ok {
+		op, path = e.Op, e.Path
+	}
+	act := refusals[op]
+	if strings.HasSuffix(act, "below it") {
+		path, _ = session.SplitPath(path)
+	}
+	hint := "credentials come from an auth block of the settings or from $ZKAGENT_AUTH"
+	if act != "" && !strings.Contains(err.Error(), "\n") {
+		err = fmt.Errorf("the ACL of %s does not permit this client to %s", path, act)
+		hint += "; \"zkagent zk whoami " + term.ShellWord(path) + "\" shows your permissions"
+	}
+	return &cliError{code: exitPermission, err: err, hints: []string{hint}}
 }
 
 // exitCode describes an exit code: its name in JSON, and its texts in the man page and

@@ -107,6 +107,8 @@ func TestHelp_Suggestions(t *testing.T) {
 		"config publish --rolout":   `did you mean "--rollout"?`,
 		"status --ouptut json":      `did you mean "--output"?`,
 		"members --no-header":       `did you mean "--no-headers"?`,
+		"top":                       "zkagent has no command \"top\"\n", // no command is near it
+		"stats":                     `did you mean "status"?`,
 		"status --something-else":   "zkagent status has no flag --something-else\n",
 		"lock --permit 2 a -- true": `did you mean "--permits"?`,
 	} {
@@ -129,7 +131,7 @@ func TestHelp_OurWords(t *testing.T) {
 		"barrier enter x --count two -- true": "error: --count: \"two\" is not a whole number\n",
 		"barrier enter x --count 9999999999999999999 -- true": "error: --count: \"9999999999999999999\" is too large\n",
 		"status --watch=2":             "error: --watch: \"2\" is neither true nor false\n",
-		"zk ls / --zk 127.0.0.1:99999": "hint: zkagent zk ls PATH; see \"zkagent zk ls --help\"\n",
+		"zk ls / --zk 127.0.0.1:99999": "hint: zkagent zk ls [PATH]; see \"zkagent zk ls --help\"\n",
 		"zk ls -x /":                   "error: zkagent zk ls has no flag -x\n",
 		"lock -nx a -- true":           "error: zkagent lock has no flag -x\n",
 		"lock a -w soon -- true":       "error: --wait: \"soon\" is not a number of seconds and not a duration\n",

@@ -335,16 +335,15 @@ func observeElection(ctx context.Context, console *term.Console, s *session.Sess
 			result = failf(exitFailed, "election %s has no leader", path)
 			return false
 		}
-		if console.IsJSON() {
+		switch {
+		case console.IsJSON():
 			result = console.Line(map[string]any{"election": l.Name, "path": l.Path, "leader": l.ID, "term": l.Term})
-		} else {
-			id := l.ID
-			if l.Term == 0 {
-				id = "-"
-			}
-			console.Printf("%s\t%d\n", term.Printable(id), l.Term)
-			result = console.Failed()
+		case l.Term == 0:
+			console.Printf("no leader\n")
+		default:
+			console.Printf("%s\t%d\n", term.Printable(l.ID), l.Term)
 		}
+		result = cmp.Or(result, console.Failed())
 		if nobody && result == nil {
 			result = codeError(exitFailed)
 		}

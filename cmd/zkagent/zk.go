@@ -29,7 +29,7 @@ func newZKCommand(g *globals) *cobra.Command {
 	acl.AddCommand(newACLSetCommand(g))
 	return parent("zk", "Read znodes, and write them by hand", append(
 		zkWriting(g),
-		zkReading(g, "ls PATH", "List the children of a znode", zkLS),
+		zkReading(g, "ls [PATH]", "List the children of a znode", zkLS),
 		newZKTreeCommand(g),
 		rawFlag(g, zkReading(g, "get PATH", "Print the data of a znode", zkGet)),
 		zkReading(g, "stat PATH", "Print the metadata of a znode", zkStat),
@@ -40,8 +40,12 @@ func newZKCommand(g *globals) *cobra.Command {
 }
 
 func zkReading(g *globals, use, short string, run func(context.Context, *term.Console, *session.Session, string) error) *cobra.Command {
+	args := cobra.ExactArgs(1)
+	if strings.HasSuffix(use, "[PATH]") {
+		args = cobra.MaximumNArgs(1)
+	}
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
+		Use: use, Short: short, Args: args,
 		RunE: func(c *cobra.Command, args []string) error {
 			path := append(args, "/")[0]
 			if err := session.ValidatePath(path); err != nil {
@@ -96,7 +100,7 @@ func dataWords(data []byte) string {
 func newZKTreeCommand(g *globals) *cobra.Command {
 	var levels int
 	var withData bool
-	c := zkReading(g, "tree PATH", "Show a znode and everything below it", func(ctx context.Context, console *term.Console, s *session.Session, path string) error {
+	c := zkReading(g, "tree [PATH]", "Show a znode and everything below it", func(ctx context.Context, console *term.Console, s *session.Session, path string) error {
 		return walk(ctx, s, path, 0, levels, func(z znode) error {
 			var data []byte
 			if withData {

@@ -305,7 +305,7 @@ func TooLarge(bytes int64, count int, what string, limit int64) error {
 
 // Errors that package config exports, with their meaning.
 var (
-	ErrNotReady  = errors.New("tree is not ready")
+	ErrNotReady  = errors.New("nothing is published")
 	ErrBounds    = errors.New("over the limit")
 	ErrNoVersion = errors.New("no such version")
 	ErrDamaged   = errors.New("the stored data is damaged")
