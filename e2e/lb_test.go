@@ -328,7 +328,7 @@ func (l *lbLoad) note(kept int, took time.Duration, err error) {
 	l.took = append(l.took, took)
 	if err != nil {
 		l.lost[kept]++
-		l.errors = append(l.errors, err.Error())
+		l.errors = append(l.errors, fmt.Sprintf("%s: %v", time.Now().UTC().Format("15:04:05.000"), err))
 	}
 }
 

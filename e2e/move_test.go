@@ -59,7 +59,7 @@ func TestMove_LosesNoRequest(t *testing.T) {
 			got := load.end()
 			t.Logf("asked %v, lost %v", got.asked, got.lost)
 			if got.lost[0] > 0 || way.lossless && got.lost[1] > 0 {
-				t.Errorf("lost %v of %v: %v", got.lost, got.asked, got.errors[:min(5, len(got.errors))])
+				t.Errorf("lost %v of %v, from %v to %v", got.lost, got.asked, got.errors[:1], got.errors[len(got.errors)-1])
 			}
 		})
 	}
