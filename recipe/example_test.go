@@ -156,8 +156,10 @@ func ExampleQueue() {
 	body, _ := q.Take(ctx) // at most once
 	fmt.Printf("%s\n", body)
 	r, _ := q.Reserve(ctx) // at least once
-	fmt.Printf("%s %v\n", r.Body(), r.Ack(ctx))
-	_, err := q.TryTake(ctx)
+	// The result of the work is stored in the transaction that removes the item.
+	err := r.Ack(ctx, session.CreateOp("/result", []byte("sent"), session.Persistent))
+	fmt.Printf("%s %v\n", r.Body(), err)
+	_, err = q.TryTake(ctx)
 	fmt.Println(errors.Is(err, recipe.ErrEmpty))
 	// Output:
 	// first

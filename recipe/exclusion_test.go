@@ -622,6 +622,32 @@ func TestReservation_LostWhileTheAckIsUnderWay(t *testing.T) {
 	})
 }
 
+// The operations of an Ack are applied with it, or give the item back.
+func TestReservation_AckWithOtherOperations(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.dial("a")
+		q := NewQueue(s, QueueConfig{Path: "/q"})
+		must(t, q.Put(t.Context(), []byte("one")))
+		hold, err := NewLock(s, LockConfig{Path: "/l"}).Acquire(t.Context())
+		must(t, err)
+		result := session.CreateOp("/result", []byte("1"), session.Persistent)
+		r, err := q.Reserve(t.Context())
+		must(t, err)
+		must(t, w.Delete(hold.Path()))
+		failed, ok := errors.AsType[*session.MultiError](r.Ack(t.Context(), result, hold.Guard()))
+		if !ok || failed.Index != 1 || failed.Path != hold.Path() || w.Exists("/result") {
+			t.Errorf("ack without the lock: %v", failed)
+		}
+		r, err = q.Reserve(t.Context())
+		must(t, err)
+		w.LoseReply(jute.OpMulti, 1, false)
+		must(t, r.Ack(t.Context(), result))
+		if r.Attempts() != 2 || w.data("/result") != "1" || w.Exists(r.Path()) || !errors.Is(r.hold.Err(), ErrReleased) {
+			t.Errorf("acknowledged after %d attempts, with the result %q: %v", r.Attempts(), w.data("/result"), r.hold.Err())
+		}
+	})
+}
+
 // The claim of another program, which does not count in the item, is left alone.
 func TestReservation_ForeignClaimIsLeftAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -106,6 +106,9 @@ func (h *Hold) Context() context.Context { return h.ctx }
 // previous holder.
 func (h *Hold) Fence() int64 { return h.fence }
 
+// Session returns the session of the hold. Work under the hold uses this one.
+func (h *Hold) Session() *session.Session { return h.s }
+
 // Path returns the path of our znode.
 func (h *Hold) Path() string { return h.path }
 

@@ -375,12 +375,16 @@ func (q *items) isOurs(ctx context.Context, claim string, token []byte) (session
 // when the reservation has ended: the item may then be delivered again. The server
 // decides. So an Ack while the session is suspended waits for a connection, and
 // succeeds if the session survives.
-func (r *Reservation) Ack(ctx context.Context) error {
+//
+// The operations of with are applied in the same transaction: the result of the work, or
+// [Hold.Guard]. If one of them fails, Ack gives the item back and returns a
+// *session.MultiError that names it.
+func (r *Reservation) Ack(ctx context.Context, with ...session.Op) error {
 	cause := r.hold.Err()
 	if !r.hold.finish() {
 		return fmt.Errorf("ack %s: %w", r.item, ErrNotHeld)
 	}
-	err := r.ack(ctx, cause)
+	err := r.ack(ctx, cause, with)
 	if err != nil {
 		inBackground(r.q.s, r.hold.delete)
 		return fmt.Errorf("ack %s: %w", r.item, err)
@@ -388,7 +392,7 @@ func (r *Reservation) Ack(ctx context.Context) error {
 	return nil
 }
 
-func (r *Reservation) ack(ctx context.Context, cause error) error {
+func (r *Reservation) ack(ctx context.Context, cause error, with []session.Op) error {
 	if cause != nil && !errors.Is(cause, session.ErrSuspended) {
 		return fmt.Errorf("%w: %w", ErrNotHeld, cause)
 	}
@@ -400,7 +404,12 @@ func (r *Reservation) ack(ctx context.Context, cause error) error {
 	if !exists || stat.Czxid != r.hold.fence {
 		return ErrNotHeld
 	}
-	err = r.q.ops.do(ctx, r.q.ops.sameEra(r.era), session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version))
+	ops := []session.Op{r.q.ops.sameEra(r.era), session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version)}
+	err = r.q.ops.do(ctx, append(ops, with...)...)
+	if failed, ok := errors.AsType[*session.MultiError](err); ok && failed.Index >= len(ops) {
+		failed.Index -= len(ops)
+		return failed
+	}
 	if isTaken(err) || errors.Is(err, errEra) || !errors.Is(err, session.ErrUnknown) && errors.Is(err, session.ErrBadVersion) {
 		return fmt.Errorf("%w: %w", ErrNotHeld, err)
 	}

@@ -352,7 +352,7 @@ func newAckCommands(g *globals) []*cobra.Command {
 			},
 		}
 	}
-	ack := end("ack RESERVATION", "Remove a reserved item for good", (*recipe.Reservation).Ack)
+	ack := end("ack RESERVATION", "Remove a reserved item for good", func(r *recipe.Reservation, ctx context.Context) error { return r.Ack(ctx) })
 	ack.Long = `Remove the item of a reservation that "reserve" without a command printed. Run it
 on the same host, as the same user. If the reservation has ended, it fails with
 exit code 76: the item may be delivered again.`
