@@ -91,9 +91,9 @@ func (s Sequence) compare(t Sequence) int { return int(int32(s) - int32(t)) }
 // stands for no place in an order.
 func (s Sequence) spent() bool { return s == math.MaxInt32 || s < 0 }
 
-// ParseSequence returns the number at the end of name: all text after the last
-// occurrence of mark. ZooKeeper prints ten characters ("%010d"), so a negative
-// number has a sign and nine or ten digits.
+// ParseSequence returns the number at the end of the name of a sequential znode: all text
+// after the last occurrence of mark. ZooKeeper prints ten characters ("%010d"), so a
+// negative number has a sign and nine or ten digits.
 func ParseSequence(name, mark string) (Sequence, bool) {
 	head, seq, ok := splitSequence(name)
 	if !ok || !strings.HasSuffix(head, mark) {

@@ -354,3 +354,48 @@ func ExampleValue() {
 	fmt.Println(now, err)
 	// Output: {100 20} <nil>
 }
+
+// Two candidates stand in an election step by step. Package election does that in one call.
+func ExampleCandidates() {
+	s, end := open()
+	defer end()
+	ctx := context.Background()
+	line, err := recipe.Candidates("/elections/db", recipe.Curator, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var stand [2]*recipe.Participant
+	for i, id := range []string{"a", "b"} {
+		if stand[i], err = line.Join(ctx, s, []byte(id)); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	first, err := stand[1].First(ctx)
+	fmt.Println("b leads:", first, err)
+	fmt.Println("a leaves:", stand[0].Leave(ctx))
+	fmt.Println("b waits:", stand[1].Wait(ctx))
+	hold, err := stand[1].Hold(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var contenders []recipe.Contender
+	contenders, err = recipe.Contenders(ctx, s, "/elections/db")
+	fmt.Printf("%s holds: %t %v\n", contenders[0].Data, contenders[0].Holder, err)
+	_ = hold.Release(ctx)
+	// Output:
+	// b leads: false <nil>
+	// a leaves: <nil>
+	// b waits: <nil>
+	// b holds: true <nil>
+}
+
+func ExampleParseSequence() {
+	first, _ := recipe.ParseSequence("task-0000000007", "task-")
+	last, _ := recipe.ParseSequence("task--2147483648", "task-") // the numbers have wrapped
+	_, ok := recipe.ParseSequence("other-0000000007", "task-")
+	fmt.Println(first.Before(last), ok)
+	// Output: true false
+}

@@ -60,7 +60,7 @@ type NodeConfig struct {
 	Owned  func(bool)
 	ACL    []session.ACL // of the znode; empty: that of the session
 	Logger *slog.Logger  // nil: discard
-	// Internal is for the packages of this module.
+	// Internal cannot be set from outside of this module.
 	Internal keeper.Config
 }
 

@@ -42,7 +42,8 @@ type Participants struct {
 	mixed  sync.Once // about contenders of the other family
 }
 
-// Candidates returns the participants of an election.
+// Candidates returns the participants of an election, for a program that itself decides
+// when to join and leave the line. Package election does that for all others.
 func Candidates(path, dialect string, logger *slog.Logger) (*Participants, error) {
 	curator := latchNames
 	if dialect == CuratorSelector {

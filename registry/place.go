@@ -210,8 +210,8 @@ func (p *place) known() string {
 }
 
 // Own returns the paths of the znodes that a registrar of this service takes over in
-// session s from a previous process. It returns a fixed name even if the znode does not
-// exist.
+// session s from a previous process. A program deletes what else that process left. Own
+// returns a fixed name even if the znode does not exist.
 func (c ServiceConfig) Own(ctx context.Context, s *session.Session) ([]string, error) {
 	var paths []string
 	for _, p := range NewRegistrar(c).places {

@@ -149,7 +149,8 @@ func (r *Registrar) inherit(old *Registrar) {
 // Joined is closed when the member has been registered in all groups.
 func (r *Registrar) Joined() <-chan struct{} { return r.joined }
 
-// RunChecks runs the checks until ctx ends, independent of sessions.
+// RunChecks runs the checks until ctx ends, independent of sessions. A program that calls
+// Run instead of Serve needs it, too.
 func (r *Registrar) RunChecks(ctx context.Context) error {
 	r.loadState()
 	var wg sync.WaitGroup

@@ -143,3 +143,89 @@ func ExampleParseServers() {
 	fmt.Println(servers, chroot, err)
 	// Output: [zk1:2181 zk2:2182 [::1]:2183] /prod <nil>
 }
+
+// A queue waits for the watches of many znodes.
+func ExampleWatchQueue() {
+	cfg, stop := server()
+	defer stop()
+	ctx := context.Background()
+	s, err := session.Dial(ctx, cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+	paths := []string{"/a", "/b", "/missing"}
+	for _, path := range paths[:2] {
+		if _, _, err := s.Create(ctx, path, []byte("old"), session.Persistent); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	queue := session.NewWatchQueue()
+	err = s.EachManyW(ctx, paths, false, 0, func(i int, r session.WatchedResult) {
+		fmt.Printf("%s: %q, missing: %t\n", paths[i], r.Data, errors.Is(r.Err, session.ErrNoNode))
+		if r.Err == nil {
+			r.Watch.Join(queue)
+		}
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, err := s.Multi(ctx, session.SetOp("/b", []byte("new"), 0)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-queue.C()
+	for _, event := range queue.Take() {
+		fmt.Println("read again:", event.Watch.Path(), "children:", event.Children)
+	}
+	// Output:
+	// /a: "old", missing: false
+	// /b: "old", missing: false
+	// /missing: "", missing: true
+	// read again: /b children: false
+}
+
+// A policy of the context bounds how often Each and requests try again.
+func ExampleWithRetry() {
+	cfg, stop := server()
+	defer stop()
+	var policy session.RetryPolicy = session.Backoff{First: time.Millisecond, Tries: 3}
+	tries := 0
+	err := session.Each(session.WithRetry(context.Background(), policy), cfg, func(context.Context, *session.Session) error {
+		tries++
+		return session.ErrThrottled // as if the server were overloaded
+	})
+	fmt.Println(tries, err, session.ActionFor(err) == session.Retry)
+	// Output: 3 the server is overloaded and threw the request away true
+}
+
+func ExampleParseACL() {
+	cfg, stop := server()
+	defer stop()
+	acl, err := session.ParseACL("world:anyone:r")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(session.FormatACL(acl), acl.Perms == session.PermRead)
+	ctx := context.Background()
+	s, err := session.Dial(ctx, cfg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+	if _, _, err := s.Create(ctx, "/mine", nil, session.Persistent, acl); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = s.Set(ctx, "/mine", []byte("x"), -1)
+	var failed *session.Error
+	fmt.Println(errors.As(err, &failed), failed.Path, session.ActionFor(err) == session.GiveUp)
+	// Output:
+	// world:anyone:r true
+	// true /mine true
+}

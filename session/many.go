@@ -46,7 +46,7 @@ type ListResult struct {
 	Err   error    // ErrNoNode, ErrNoAuth, ...; nil: Names is valid
 }
 
-// WatchedResult is for internal use: the result of EachManyW for one path.
+// WatchedResult is the result of EachManyW for one path.
 type WatchedResult struct {
 	Result
 
@@ -61,7 +61,7 @@ func (r *WatchedResult) stop() {
 	r.Watch, r.Kids = nil, false
 }
 
-// ErrNotRead is for internal use: EachManyW left a path out because of its limit.
+// ErrNotRead means that EachManyW left a path out because of its limit.
 var ErrNotRead = errors.New("not read, the limit of bytes was reached")
 
 // GetMany reads many znodes with few requests (multiRead, from 3.6 on; on older servers
@@ -82,16 +82,16 @@ func (s *Session) ChildrenMany(ctx context.Context, paths []string) ([]ListResul
 	return out, err
 }
 
-// ListMany is for internal use. It lists like ChildrenMany and calls took for each
-// result, by the index of its path, while the server reads the next. It does not call
-// took twice at the same time. When the error is not nil, some results are missing.
+// ListMany lists like ChildrenMany, for lists that are too long to keep them all. It calls
+// took for each result, by the index of its path, while the server reads the next, and
+// not twice at the same time. When the error is not nil, some results are missing.
 func (s *Session) ListMany(ctx context.Context, paths []string, took func(int, ListResult)) error {
 	m := &manyRead{s: s, op: jute.OpGetChildren, paths: paths, took: func(i int, r manyResult) { took(i, ListResult{r.names, r.Err}) }}
 	return m.run(ctx)
 }
 
-// EachManyW is for internal use. It reads many znodes like GetMany, and watches their
-// data. With kids it also watches the lists of their children, from the moment of the
+// EachManyW reads many znodes like GetMany, and watches their data. A [WatchQueue] waits
+// for the watches. With kids it also watches the lists of their children, from the moment of the
 // read: if the Stat shows no children, the caller need not list them. If the server does
 // not support that, it reads one by one and does not watch the children. When the data
 // exceeds limit bytes, it leaves out the rest with ErrNotRead; 0: unlimited.

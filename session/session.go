@@ -198,8 +198,8 @@ func (s *Session) Server() string { return locked(&s.mu, &s.server) }
 // Zxid returns the latest zxid seen in a reply.
 func (s *Session) Zxid() int64 { return s.zxid.Load() }
 
-// Requests is for internal use. It returns the number of requests sent so far by operation, as ZooKeeper
-// names them ("getData", "create2", "setWatches", ...). Pings are not counted.
+// Requests returns the number of requests sent so far by operation, as ZooKeeper names
+// them ("getData", "create2", ...), for tests that bound them. It does not count pings.
 func (s *Session) Requests() map[string]uint64 {
 	m := make(map[string]uint64)
 	for op := int32(-11); op <= jute.OpWhoAmI; op++ {

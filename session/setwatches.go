@@ -219,12 +219,12 @@ func (b *watchBook) lists(zxid int64, watches []*Watch) []*call {
 	return calls
 }
 
-// RecursiveWatch is for internal use and may change. It watches a znode and all znodes
-// below it with one persistent recursive watch of the server (addWatch, from 3.6 on). We
-// call it a cover. It has no events itself. On its connection it replaces the server
-// watches of GetW, ExistsW and EachManyW at and below its path. Lists of children always
-// have a server watch of their own: a server may hide from a recursive watch the creation
-// of a znode that the session may not read.
+// RecursiveWatch saves watches of the server in large subtrees: one persistent recursive
+// watch (addWatch, from 3.6 on) covers a znode and all znodes below it. It has no events
+// itself. On its connection it replaces the server watches of GetW, ExistsW and EachManyW
+// at and below its path. Lists of children always have a server watch of their own: a
+// server may hide from a recursive watch the creation of a znode that the session may not
+// read.
 //
 // A cover ends with its connection. On the next connection the session sets the watches
 // one by one.
@@ -247,8 +247,8 @@ type RecursiveWatch struct {
 	live bool // the server has it
 }
 
-// WatchRecursive is for internal use. It watches the subtree at path, or adds a user to
-// its cover. If the server does not know addWatch, or refuses it, the error matches
+// WatchRecursive covers the subtree at path, or adds a user to its cover. recipe.Tree does
+// that and all that follows from it. If the server does not know addWatch, or refuses it, the error matches
 // ErrUnimplemented. Each server is asked only once.
 func (s *Session) WatchRecursive(ctx context.Context, path string) (*RecursiveWatch, error) {
 	r, err := s.newRequest(jute.OpAddWatch, path, []any{jute.AddWatchPersistentRecursive})
@@ -313,7 +313,7 @@ func (c *RecursiveWatch) Release() {
 	c.w.send(removal)
 }
 
-// WatchChildren is for internal use. It sets server watches on the lists of children of
+// WatchChildren sets server watches on the lists of children of
 // znodes whose EachManyW watches rely on a cover. Call it before reading those lists. The
 // error matches ErrUnimplemented when the server refuses.
 func (s *Session) WatchChildren(ctx context.Context, watches []*Watch) error {

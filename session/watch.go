@@ -159,8 +159,8 @@ func (w *Watch) Stop() {
 	}
 }
 
-// StopOne is for internal use. It forgets the children, or the data, of a watch that may be for both. It
-// may be called on nil.
+// StopOne forgets the children, or the data, of a watch of EachManyW that may be for
+// both. It may be called on nil.
 func (w *Watch) StopOne(children bool) {
 	switch {
 	case w == nil:
@@ -346,10 +346,9 @@ func (b *watchBook) end() {
 // len returns the number of watches that are waited for, one for each kind.
 func (b *watchBook) len() int { return locked(&b.mu, &b.n) }
 
-// WatchQueue is for internal use and may change. It waits for many watches at once. The
-// goroutine that reads an event adds each joined watch that fires to the queue. So when a
-// read returns, the queue has all events that came before its reply. And 40,000 watches
-// need no goroutines to wait for them.
+// WatchQueue waits for many watches at once: 40,000 watches need no goroutines to wait
+// for them. The goroutine that reads an event adds each joined watch that fires to the
+// queue. So when a read returns, the queue has all events that came before its reply.
 //
 // Its methods may be called from any goroutine.
 type WatchQueue struct {
@@ -360,13 +359,13 @@ type WatchQueue struct {
 	rung []WatchEvent
 }
 
-// WatchEvent is for internal use and may change: a watch that has fired.
+// WatchEvent is a watch that has fired.
 type WatchEvent struct {
 	Watch    *Watch // that fired
 	Children bool   // the list of children changed, not the data
 }
 
-// NewWatchQueue is for internal use. It returns a queue that no watch has joined.
+// NewWatchQueue returns a queue that no watch has joined.
 func NewWatchQueue() *WatchQueue { return &WatchQueue{c: make(chan struct{}, 1)} }
 
 // C receives after one or more watches have fired, once for all of them.
@@ -409,7 +408,7 @@ func (b *WatchQueue) add(w *Watch, what kinds) {
 	b.Wake()
 }
 
-// Join is for internal use. It adds the watch to b when the watch fires, or at once if it
+// Join adds the watch to b when the watch fires, or at once if it
 // has fired. A watch joins only one queue, once, and not after C.
 func (w *Watch) Join(b *WatchQueue) {
 	w.book.mu.Lock()
@@ -428,8 +427,7 @@ func (w *Watch) Fired() bool {
 // Path returns the watched path.
 func (w *Watch) Path() string { return strip(w.book.chroot, w.path) }
 
-// Gone is for internal use. It reports that the watch fired because the znode was
-// deleted. So a watcher of the children too needs no read to learn it: the server sends
+// Gone reports that the watch fired because the znode was deleted. So a watcher of the children too needs no read to learn it: the server sends
 // the event of the list later.
 func (w *Watch) Gone() bool { return locked(&w.book.mu, &w.gone) }
 
