@@ -99,7 +99,7 @@ func TestInterop_ChurnUnderAForeignReader(t *testing.T) {
 	theirs.until(t, "ready")
 
 	crashing := cfg
-	crashing.Timeout = 2 * time.Second
+	crashing.Timeout = 5 * time.Second
 	hosts := make([]*host, 6)
 	for i := range hosts {
 		hosts[i] = startHost(t, crashing)
