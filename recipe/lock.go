@@ -303,7 +303,11 @@ type MultiLock struct{ locks []Acquirer }
 
 // NewMultiLock returns a multi-lock over locks of distinct paths. It does no I/O.
 func NewMultiLock(locks ...Acquirer) *MultiLock {
-	if slices.ContainsFunc(locks, func(l Acquirer) bool { return l == nil || reflect.ValueOf(l).IsZero() }) {
+	missing := func(l Acquirer) bool { // also a nil *Lock
+		v := reflect.ValueOf(l)
+		return l == nil || v.Kind() == reflect.Pointer && v.IsNil()
+	}
+	if slices.ContainsFunc(locks, missing) {
 		return &MultiLock{}
 	}
 	sorted := slices.SortedFunc(slices.Values(locks), func(a, b Acquirer) int {
