@@ -145,10 +145,14 @@ func (w *leftovers) sweep(ctx context.Context, s *session.Session, previous []*C
 }
 
 func (w *leftovers) delete(ctx context.Context, s *session.Session, previous []*Config) error {
-	paths, err := owned(ctx, s)
-	if err != nil {
-		return err
+	if err := s.Sync(ctx, "/"); err != nil { // a server that lags must show what was done last
+		return fmt.Errorf("sync: %w", err)
 	}
+	paths, err := s.Ephemerals(ctx, "/")
+	if err != nil {
+		return fmt.Errorf("list the znodes of the session: %w", err)
+	}
+	slices.Sort(paths)
 	now, err := w.a.cfg.Load().wanted(ctx, s, w.a.log)
 	if err != nil {
 		return err
@@ -177,20 +181,6 @@ func (w *leftovers) delete(ctx context.Context, s *session.Session, previous []*
 		return err
 	}
 	return w.deleteAll(ctx, s, paths)
-}
-
-// owned lists what the session owns. The sync makes a server that lags show what
-// was done last.
-func owned(ctx context.Context, s *session.Session) ([]string, error) {
-	if err := s.Sync(ctx, "/"); err != nil {
-		return nil, fmt.Errorf("sync: %w", err)
-	}
-	paths, err := s.Ephemerals(ctx, "/")
-	if err != nil {
-		return nil, fmt.Errorf("list the znodes of the session: %w", err)
-	}
-	slices.Sort(paths)
-	return paths, nil
 }
 
 func (w *leftovers) deleteAll(ctx context.Context, s *session.Session, paths []string) error {

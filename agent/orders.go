@@ -130,34 +130,26 @@ func (a *Agent) maint(_ context.Context, o web.Args) error {
 		}
 		set = r.SetMaintenance
 	}
-	m, err := maintenanceOf(o)
-	if err != nil {
-		return err
-	}
-	return set(m)
-}
-
-func maintenanceOf(o web.Args) (registry.Maintenance, error) {
 	m := registry.Maintenance{Reason: o["reason"], Drain: o["drain"] != ""}
 	var err error
 	if m.On, err = strconv.ParseBool(o["on"]); err != nil {
-		return m, fmt.Errorf("on is %q, not true or false", o["on"])
+		return fmt.Errorf("on is %q, not true or false", o["on"])
 	}
 	if o["for"] != "" {
 		d, err := time.ParseDuration(o["for"])
 		if err != nil || d <= 0 {
-			return m, fmt.Errorf("for is %q, not a duration", o["for"])
+			return fmt.Errorf("for is %q, not a duration", o["for"])
 		}
 		m.Until = time.Now().Add(d)
 	}
 	if m.Drain && o["drain"] != "service" {
 		d, err := time.ParseDuration(o["drain"])
 		if err != nil || d <= 0 {
-			return m, fmt.Errorf("drain is %q, not a duration", o["drain"])
+			return fmt.Errorf("drain is %q, not a duration", o["drain"])
 		}
 		m.DrainFor = view.Seconds(d)
 	}
-	return m, nil
+	return set(m)
 }
 
 func (a *Agent) maintainHost(m registry.Maintenance) error {

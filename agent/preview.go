@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -56,7 +54,16 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 	compared := make(chan []web.FileDiff, 1)
 	go func() {
 		defer func() { <-a.comparing }()
-		compared <- compareFiles(outputs, gone)
+		var diffs []web.FileDiff
+		for _, o := range outputs {
+			if d, differs := compareFile(o); differs {
+				diffs = append(diffs, d)
+			}
+		}
+		for _, dest := range gone {
+			diffs = append(diffs, web.FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
+		}
+		compared <- diffs
 	}()
 	select {
 	case diffs := <-compared:
@@ -69,26 +76,13 @@ func (a *Agent) Preview(ctx context.Context, name string) ([]web.FileDiff, error
 // errComparing means that the disk takes long, or hangs.
 var errComparing = errors.New("the files in place cannot be read in time")
 
-func compareFiles(outputs []apply.Output, gone []string) []web.FileDiff {
-	var diffs []web.FileDiff
-	for _, o := range outputs {
-		if d, differs := compareFile(o); differs {
-			diffs = append(diffs, d)
-		}
-	}
-	for _, dest := range gone {
-		diffs = append(diffs, web.FileDiff{Path: dest, Note: "no longer wanted: it will be removed"})
-	}
-	return diffs
-}
-
 func compareFile(o apply.Output) (web.FileDiff, bool) {
 	d := web.FileDiff{Path: o.Destination}
 	noted := func(note string) (web.FileDiff, bool) {
 		d.Note = note
 		return d, true
 	}
-	hidden := o.Config.Mode != 0 && o.Config.Mode&0o004 == 0 || closedDir(d.Path)
+	hidden := o.Config.Mode != 0 && o.Config.Mode&0o004 == 0 || web.ClosedDir(d.Path)
 	here := *o.Config
 	here.Symlink = files.SymlinkRefuse // The mode of a link says nothing about its target.
 	old, info, err := here.Present(o.Destination)
@@ -129,18 +123,6 @@ func withLines(d web.FileDiff, old, next []byte) web.FileDiff {
 		d.Lines = d.Lines[:diffMaxLines]
 	}
 	return d
-}
-
-// closedDir reports whether a directory above the file keeps others out of it.
-func closedDir(file string) bool {
-	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
-		if info, err := os.Stat(dir); err != nil || info.Mode()&0o001 == 0 { //nolint:forbidigo // of a directory, which is not read.
-			return true
-		}
-		if dir == filepath.Dir(dir) {
-			return false
-		}
-	}
 }
 
 // Plan implements fleet.Planner: it is Vote that also reports which files the version

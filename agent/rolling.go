@@ -45,8 +45,12 @@ func (f reloadFleet) Permit(ctx context.Context, bundle string, cfg *apply.Rolli
 		return nil, err
 	}
 	return func(failed *apply.Halt) error {
-		last, cancel := outlive(ctx, releaseLimit)
+		last, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
+		defer context.AfterFunc(ctx, func() {
+			pace.Sleep(last, releaseLimit)
+			cancel()
+		})()
 		var halt *rolling.Halt
 		if failed != nil {
 			halt = &rolling.Halt{Bundle: bundle, Host: a.first.ID, Reason: failed.Reason, Time: failed.Time}
@@ -69,16 +73,6 @@ func (a *Agent) haltOthers(ctx context.Context, s *session.Session) error {
 		a.engine.Halted(bundle, h)
 	}
 	return nil
-}
-
-// outlive makes a context that ends some time after ctx.
-func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		pace.Sleep(last, d)
-		cancel()
-	})
-	return last, func() { stop(); cancel() }
 }
 
 // releaseLimit is how long an agent that stops tries to halt the other hosts and to

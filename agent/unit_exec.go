@@ -58,7 +58,6 @@ type ExecConfig struct {
 	KillTimeout time.Duration
 }
 
-// program is one supervised program.
 type program struct {
 	a      *Agent
 	cfg    ExecConfig
@@ -103,7 +102,21 @@ func (p *program) run(ctx context.Context) {
 			continue
 		}
 		p.a.log.Warn("supervised program ended by itself", "exec", p.cfg.Name, "code", res.Code, "signal", res.Signal, "err", err)
-		p.ended(res, err)
+		if err == nil {
+			p.a.Leave() // the agent was there for its program
+			return
+		}
+		code := res.Code
+		switch {
+		case res.Signal != "":
+			code = 128 + int(signalOf(res.Signal, 0))
+		case code <= 0:
+			code = 127
+		}
+		select {
+		case p.a.process.failed <- &ExitError{Name: p.cfg.Name, Code: code, Err: err}:
+		default: // another program was first.
+		}
 		return
 	}
 	p.report("stopped", 0, 0, nil)
@@ -152,25 +165,6 @@ func (p *program) inputs() (mark string, env []string, ok bool, next <-chan stru
 	_, _ = h.Write([]byte(strings.Join(env, "\x00")))
 	fmt.Fprintf(&b, "env=%x", h.Sum64())
 	return b.String(), env, true, now.next
-}
-
-// ended ends the agent: it was there for its program.
-func (p *program) ended(res proc.Result, err error) {
-	if err == nil {
-		p.a.Leave()
-		return
-	}
-	code := res.Code
-	switch {
-	case res.Signal != "":
-		code = 128 + int(signalOf(res.Signal, 0))
-	case code <= 0:
-		code = 127
-	}
-	select {
-	case p.a.process.failed <- &ExitError{Name: p.cfg.Name, Code: code, Err: err}:
-	default: // another program was first.
-	}
 }
 
 var errChanged = errors.New("inputs changed")
@@ -225,7 +219,11 @@ func (p *program) follow(ctx context.Context, restart context.CancelCauseFunc, m
 			switch p.cfg.OnChange {
 			case onChangeIgnore:
 			case onChangeSignal:
-				p.signal(int(pid.Load()))
+				if n := int(pid.Load()); n > 0 {
+					if err := syscall.Kill(n, signalOf(p.cfg.Signal, syscall.SIGHUP)); err != nil {
+						p.a.log.Warn("cannot signal the supervised program", "exec", p.cfg.Name, "err", err)
+					}
+				}
 			default:
 				restart(errChanged)
 				return
@@ -236,15 +234,6 @@ func (p *program) follow(ctx context.Context, restart context.CancelCauseFunc, m
 			return
 		case <-next:
 		}
-	}
-}
-
-func (p *program) signal(pid int) {
-	if pid <= 0 {
-		return
-	}
-	if err := syscall.Kill(pid, signalOf(p.cfg.Signal, syscall.SIGHUP)); err != nil {
-		p.a.log.Warn("cannot signal the supervised program", "exec", p.cfg.Name, "err", err)
 	}
 }
 

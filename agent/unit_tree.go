@@ -184,7 +184,6 @@ func (m *configTree) judge(ctx context.Context, tree *view.Tree, try func(contex
 	return errors.Join(unchecked...)
 }
 
-// Show implements fleet.Host.
 func (m *configTree) Show(tree *view.Tree) {
 	m.up(tree)
 	m.report(tree.Generation, fleet.StateOK, nil)
@@ -229,7 +228,6 @@ func (m *configTree) Use(ctx context.Context, tree, from *view.Tree) error {
 	return err
 }
 
-// Back implements fleet.Host.
 func (m *configTree) Back(ctx context.Context, tree *view.Tree) error {
 	if tree == nil {
 		return nil

@@ -48,10 +48,8 @@ import (
 	"github.com/zkagent/zkagent/internal/trees"
 )
 
-const (
-	// DefaultMaxBytes is the default bound on the data of a followed tree.
-	DefaultMaxBytes = 64 << 20
-)
+// DefaultMaxBytes is the default bound on the data of a followed tree.
+const DefaultMaxBytes = 64 << 20
 
 // Layouts of a config tree.
 const (

@@ -74,9 +74,7 @@ type keptTurn struct {
 // New returns a candidate. It does no I/O.
 func New(cfg Config) *Candidate {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("election", cfg.Name)
-	if cfg.Metrics == nil {
-		cfg.Metrics = noMetrics{}
-	}
+	cfg.Metrics = cmp.Or[Metrics](cfg.Metrics, noMetrics{})
 	return &Candidate{cfg: cfg}
 }
 

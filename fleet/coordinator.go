@@ -181,7 +181,20 @@ func (c *coordinator) perform(ctx context.Context, a act) error {
 	c.log.Debug("coordinator acts", "what", a.what, "hosts", len(a.records), "err", err)
 	switch {
 	case err == nil:
-		c.done(a, time.UnixMilli(results[1].Stat.Mtime)) // of the gate, if it was set
+		if a.gate != nil {
+			if a.gate.State == GateRefused {
+				c.refused = time.Now()
+			}
+			c.gate, c.gateAt = a.gate.after(c.gate, c.gateAt), time.UnixMilli(results[1].Stat.Mtime)
+			c.gateV++
+		}
+		for id, r := range a.records {
+			c.take(id, r, c.records[id].version+1)
+		}
+		for _, shard := range a.calls {
+			c.snapshots[shard], c.called = c.shards[shard], time.Now()
+		}
+		c.log.Info("coordinator acts", "what", a.what, "hosts", len(a.records), "gate", c.gate.State)
 		return nil
 	case errors.Is(err, session.ErrUnknown):
 		c.forget(gatePath(c.root, c.name))
@@ -218,24 +231,6 @@ func (c *coordinator) opsOf(a act) []session.Op {
 		ops = append(ops, callOps(c.root, call, shard, c.shards[shard])...)
 	}
 	return ops
-}
-
-// done applies the changes of a transaction to the scene. A gate was set at a time.
-func (c *coordinator) done(a act, at time.Time) {
-	if a.gate != nil {
-		if a.gate.State == GateRefused {
-			c.refused = time.Now()
-		}
-		c.gate, c.gateAt = a.gate.after(c.gate, c.gateAt), at
-		c.gateV++
-	}
-	for id, r := range a.records {
-		c.take(id, r, c.records[id].version+1)
-	}
-	for _, shard := range a.calls {
-		c.snapshots[shard], c.called = c.shards[shard], time.Now()
-	}
-	c.log.Info("coordinator acts", "what", a.what, "hosts", len(a.records), "gate", c.gate.State)
 }
 
 // failed finds out why a transaction was refused. The next look decides again.

@@ -84,7 +84,13 @@ func (sc *scene) decide() []act {
 	case GateVoting:
 		return sc.vote()
 	case GateRefused:
-		return sc.endRefused()
+		// All hosts have time to give their reasons. A rollout that replaced another one stays
+		// open: hosts use different versions, so an operator must replace it or publish.
+		const patience = 2 * time.Second
+		if len(sc.proposal.Replaces) > 0 || len(sc.absent()) > 0 && sc.early(patience-sc.now.Sub(sc.refused)) {
+			return nil
+		}
+		return []act{sc.close(ResultAborted, "")}
 	case GateOpen:
 		return sc.oversee()
 	case GateHalted:
@@ -387,18 +393,4 @@ func someNames(ids []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxFailuresShown], ", "), len(ids)-maxFailuresShown)
 	}
 	return strings.Join(ids, ", ")
-}
-
-// endRefused closes a refused rollout after all hosts had time to give their
-// reasons. A rollout that replaced another one stays open: hosts use different
-// versions, so an operator must replace it or publish.
-func (sc *scene) endRefused() []act {
-	const patience = 2 * time.Second
-	if len(sc.proposal.Replaces) > 0 {
-		return nil
-	}
-	if len(sc.absent()) > 0 && sc.early(patience-sc.now.Sub(sc.refused)) {
-		return nil
-	}
-	return []act{sc.close(ResultAborted, "")}
 }

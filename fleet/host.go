@@ -351,7 +351,7 @@ func (h *host) move(ctx context.Context) (bool, error) {
 	if current, err := h.current(ctx); err != nil || !current {
 		return false, err
 	}
-	if h.over() {
+	if h.readyZxid > a.Proposal.Ready.Mzxid || a.looked && a.gate.State == GateClosed && a.gate.Result != ResultReplaced { // a replaced one waits for the next call
 		h.stopJob()
 		return false, h.follow(ctx)
 	}
@@ -391,12 +391,6 @@ func (h *host) current(ctx context.Context) (bool, error) {
 	}
 	h.readyZxid = stat.Mzxid
 	return h.readyZxid >= h.act.Proposal.Ready.Mzxid, nil
-}
-
-// over reports whether the rollout is over here. A replaced one waits for the next call.
-func (h *host) over() bool {
-	a := h.act
-	return h.readyZxid > a.Proposal.Ready.Mzxid || a.looked && a.gate.State == GateClosed && a.gate.Result != ResultReplaced
 }
 
 func (h *host) look(ctx context.Context) error {

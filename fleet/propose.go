@@ -107,10 +107,22 @@ func (p *proposer) look(ctx context.Context) error {
 	if err == nil {
 		err = p.prepare(ctx)
 	}
-	if err == nil && open != nil {
-		p.close(open)
+	if err != nil || open == nil {
+		return err
 	}
-	return err
+	// If ready has moved since the open rollout was proposed, hosts follow ready already. Then
+	// it is superseded, and the new rollout starts from ready alone.
+	result := ResultReplaced
+	switch {
+	case open.Proposal.Dry:
+	case open.Proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:
+		result = ResultSuperseded
+	default:
+		p.proposal.Replaces = append([]string{open.Name}, open.Proposal.Replaces...)
+	}
+	p.closing = open.close(result, p.r.Who, p.r.RollbackOf != 0)
+	p.size = len(encode(open.Gate))
+	return nil
 }
 
 // open returns the operations that open the rollout for subscribers, by shard.
@@ -120,43 +132,21 @@ func (p *proposer) open(ctx context.Context, shards map[string][]string) ([]sess
 		return nil, err
 	}
 	p.proposal.Hosts, p.proposal.Strategy = len(ids), p.r.Strategy.WithDefaults(len(ids))
-	if err := p.giveName(ctx); err != nil {
-		return nil, err
+	if p.name = dryName(p.r.Version); !p.r.Dry {
+		names, err := Names(ctx, p.s, p.r.Root)
+		if err != nil {
+			return nil, err
+		}
+		last := int64(-1)
+		if len(names) > 0 {
+			last, _ = rolloutNumber(names[len(names)-1])
+		}
+		p.name = rolloutName(last + 1)
 	}
 	if n := len(encode(p.proposal)); n > maxProposal {
 		return nil, fmt.Errorf("the proposal has %d bytes, at most %d are allowed: name fewer canaries or write a shorter message: %w", n, maxProposal, config.ErrBounds)
 	}
 	return p.ops(shards), nil
-}
-
-// giveName gives the rollout the number after the last one.
-func (p *proposer) giveName(ctx context.Context) error {
-	if p.name = dryName(p.r.Version); p.r.Dry {
-		return nil
-	}
-	names, err := Names(ctx, p.s, p.r.Root)
-	last := int64(-1)
-	if len(names) > 0 {
-		last, _ = rolloutNumber(names[len(names)-1])
-	}
-	p.name = rolloutName(last + 1)
-	return err
-}
-
-// close makes the operations that close the open rollout. If ready has moved since
-// that rollout was proposed, hosts follow ready already. Then it is superseded, and
-// the new rollout starts from ready alone.
-func (p *proposer) close(o *State) {
-	result := ResultReplaced
-	switch {
-	case o.Proposal.Dry:
-	case o.Proposal.Ready.Mzxid != p.proposal.Ready.Mzxid:
-		result = ResultSuperseded
-	default:
-		p.proposal.Replaces = append([]string{o.Name}, o.Proposal.Replaces...)
-	}
-	p.closing = o.close(result, p.r.Who, p.r.RollbackOf != 0)
-	p.size = len(encode(o.Gate))
 }
 
 func (p *proposer) prepare(ctx context.Context) error {

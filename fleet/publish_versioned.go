@@ -39,7 +39,12 @@ func (p *publisher) put(ctx context.Context, st *trees.State, m *trees.Manifest,
 			res.Unchanged, res.Generation, res.Version, res.Previous = true, st.Ready.Version, st.Ready.Version, st.Ready.Previous
 			return res, nil
 		}
-		strike(objects, st.Content)
+		for i, sum := range st.Content.Buckets { // What is stored need not be written, but for parts of split values.
+			delete(objects, sum)
+			for _, e := range st.Content.Lists[i] {
+				delete(objects, e.Sum)
+			}
+		}
 	}
 	if err := p.writeObjects(ctx, objects); err != nil {
 		return Result{}, err
@@ -104,16 +109,6 @@ func buildVersion(keys map[string][]byte) (*trees.Manifest, map[trees.Digest][]b
 	m.Sum = trees.TreeDigest(bits, m.Buckets)
 	m.Digest = m.Sum.String()
 	return m, objects
-}
-
-// strike removes the objects of a version that is stored, but for parts of split values.
-func strike(objects map[trees.Digest][]byte, c *trees.Content) {
-	for i, sum := range c.Buckets {
-		delete(objects, sum)
-		for _, e := range c.Lists[i] {
-			delete(objects, e.Sum)
-		}
-	}
 }
 
 // writeVersion writes the version's znode and returns its number, which is above every

@@ -169,17 +169,6 @@ func VoteWindow(hosts int) time.Duration {
 	return time.Duration(max(0, hosts-1000)) * time.Second / votesASecond
 }
 
-// voteDelay returns how long the host keeps its vote: a random part of the window. A
-// host votes within half of the vote's timeout, if its check leaves the time. A host
-// whose call is not new votes at once, because the time may be nearly up.
-func (h *host) voteDelay(a *part) time.Duration {
-	most := min(h.p.window(a.Proposal.Hosts), time.Duration(a.Proposal.Strategy.VoteTimeout)/2-time.Since(a.called))
-	if a.called.IsZero() || most <= 0 {
-		return 0
-	}
-	return rand.N(most) //nolint:gosec // the moment is no secret
-}
-
 func (h *host) judge(ctx context.Context, a *part, tree *view.Tree, j *job) error {
 	planner, ok := h.p.cfg.Host.(Planner)
 	if !a.Proposal.Dry || !ok {
@@ -189,6 +178,17 @@ func (h *host) judge(ctx context.Context, a *part, tree *view.Tree, j *job) erro
 	var err error
 	j.files, err = planner.Plan(ctx, tree, sample)
 	return err
+}
+
+// voteDelay returns how long the host keeps its vote: a random part of the window. A
+// host votes within half of the vote's timeout, if its check leaves the time. A host
+// whose call is not new votes at once, because the time may be nearly up.
+func (h *host) voteDelay(a *part) time.Duration {
+	most := min(h.p.window(a.Proposal.Hosts), time.Duration(a.Proposal.Strategy.VoteTimeout)/2-time.Since(a.called))
+	if a.called.IsZero() || most <= 0 {
+		return 0
+	}
+	return rand.N(most) //nolint:gosec // the moment is no secret
 }
 
 func versionOf(p Proposal) Version { return Version{p.Version, p.Digest, p.Delta} }
@@ -234,7 +234,18 @@ func (h *host) start(ctx context.Context) (bool, error) {
 func (h *host) goOn(ctx context.Context) (bool, error) {
 	a, own := h.act, *h.act.own
 	if a.begun {
-		h.use(ctx)
+		ready := h.ready // a copy: the loop changes its own meanwhile
+		h.beside(ctx, jobUse, func(ctx context.Context, _ *job) error {
+			tree, err := h.p.cfg.Tree(ctx, h.s, versionOf(a.Proposal))
+			if err != nil {
+				return fmt.Errorf("read version %d: %w", a.Proposal.Version, err)
+			}
+			from, err := h.tree(ctx, ready, a, own.From)
+			if err != nil {
+				return fmt.Errorf("read version %d, to go back to: %w", own.From, err)
+			}
+			return h.p.cfg.Host.Use(ctx, tree, from)
+		})
 		return false, nil
 	}
 	if !a.read {
@@ -257,21 +268,6 @@ func (h *host) goOn(ctx context.Context) (bool, error) {
 	again, err := h.put(ctx, next, h.checkGate())
 	a.begun = err == nil && a.looked
 	return again, err
-}
-
-func (h *host) use(ctx context.Context) {
-	a, ready, back := h.act, h.ready, h.act.own.From // copies: the loop changes its own meanwhile
-	h.beside(ctx, jobUse, func(ctx context.Context, _ *job) error {
-		tree, err := h.p.cfg.Tree(ctx, h.s, versionOf(a.Proposal))
-		if err != nil {
-			return fmt.Errorf("read version %d: %w", a.Proposal.Version, err)
-		}
-		from, err := h.tree(ctx, ready, a, back)
-		if err != nil {
-			return fmt.Errorf("read version %d, to go back to: %w", back, err)
-		}
-		return h.p.cfg.Host.Use(ctx, tree, from)
-	})
 }
 
 // giveUp goes back to the version before, and then records the failure.
@@ -485,9 +481,7 @@ func (h *host) show(ctx context.Context, version int64) error {
 	if err != nil {
 		return err
 	}
-	if tree == nil {
-		tree = h.ready
-	}
+	tree = cmp.Or(tree, h.ready)
 	h.p.cfg.Host.Show(tree)
 	h.p.inUse = tree.Generation
 	return nil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -275,14 +274,18 @@ func (s *Server) serveBlamePage(w http.ResponseWriter, r *http.Request) {
 
 // readableByAll reports whether every user of the host may read a file.
 func readableByAll(path string) bool {
-	want := fs.FileMode(0o004)
-	for at := path; ; at = filepath.Dir(at) {
-		info, err := os.Stat(at)
-		if err != nil || info.Mode()&want == 0 {
-			return false
-		}
-		if want = 0o001; at == filepath.Dir(at) {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&0o004 != 0 && !ClosedDir(path)
+}
+
+// ClosedDir reports whether a directory above the file keeps others out of it.
+func ClosedDir(file string) bool {
+	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err != nil || info.Mode()&0o001 == 0 {
 			return true
+		}
+		if dir == filepath.Dir(dir) {
+			return false
 		}
 	}
 }
