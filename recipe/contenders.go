@@ -334,9 +334,7 @@ func isSemaphore(ctx context.Context, s *session.Session, path, want string, sta
 	if errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNoAuth) {
 		return nil
 	}
-	if want == "" {
-		want = kindLock
-	}
+	want = cmp.Or(want, kindLock)
 	if err == nil && permitsText.Match(data) {
 		err = &KindError{Path: path, Want: want, Have: kindSemaphore, Child: "its data " + strings.TrimSpace(string(data))}
 	}

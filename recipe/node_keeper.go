@@ -277,7 +277,11 @@ func (k *nodeKeeper) look(ctx context.Context) error {
 	}
 	data, stat, watch, err := k.read(ctx)
 	if errors.Is(err, session.ErrNoNode) {
-		k.vanished(was)
+		if was { // Another client has deleted it: Run makes it again after a delay, which grows each time.
+			k.delay(false)
+			k.cfg.Logger.Warn("somebody else deleted this znode", "path", k.state.Path, "retry_in", k.back)
+		}
+		k.lose()
 		return nil
 	}
 	if err != nil {
@@ -346,16 +350,6 @@ func (k *nodeKeeper) found(data []byte, stat session.Stat, was bool) {
 
 func (k *nodeKeeper) own(data []byte, stat session.Stat) {
 	k.state.Owned, k.state.Data, k.state.Czxid, k.version = true, data, stat.Czxid, stat.Version
-}
-
-// vanished handles a znode that does not exist. When it was ours, another client has
-// deleted it: Run makes it again after a delay, which grows each time.
-func (k *nodeKeeper) vanished(was bool) {
-	if was {
-		k.delay(false)
-		k.cfg.Logger.Warn("somebody else deleted this znode", "path", k.state.Path, "retry_in", k.back)
-	}
-	k.lose()
 }
 
 func (k *nodeKeeper) lose() {

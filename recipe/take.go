@@ -64,7 +64,6 @@ func (q *items) listDir(ctx context.Context, dir string, watch bool) (session.Li
 	return session.Listing{Names: names, Stat: stat}, nil, listError(dir, err)
 }
 
-// head returns the first known item.
 func (q *items) head() (item, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

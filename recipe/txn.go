@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -319,9 +320,7 @@ func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, erro
 			return Undecided, nil
 		case errors.Is(err, session.ErrBadVersion):
 			d, voteErr := x.Result(ctx)
-			if voteErr == nil {
-				voteErr = ErrDecided
-			}
+			voteErr = cmp.Or(voteErr, ErrDecided)
 			return d, fmt.Errorf("vote of %s in %s: %w", site, x.path, voteErr)
 		case errors.Is(err, session.ErrNodeExists): // after a lost reply or a repeated call it is ours
 			data, stat, err := x.s.Get(ctx, x.vote(site))

@@ -204,20 +204,6 @@ type TLSConfig struct {
 
 func (c CheckConfig) name() string { return cmp.Or(c.Name, c.Kind) }
 
-func (c CheckConfig) withDefaults() CheckConfig {
-	rise, fall := DefaultRise, DefaultFall
-	if c.Kind == CheckTTL {
-		rise, fall = 1, 1
-	}
-	c.Name = c.name()
-	c.Interval = cmp.Or(max(c.Interval, 0), DefaultInterval)
-	c.Timeout = cmp.Or(max(c.Timeout, 0), DefaultTimeout)
-	c.Rise = cmp.Or(max(c.Rise, 0), rise)
-	c.Fall = cmp.Or(max(c.Fall, 0), fall)
-	c.Jitter = min(max(cmp.Or(c.Jitter, DefaultJitter), 0), 1)
-	return c
-}
-
 var checkName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
 // Validate returns everything that is wrong with the check.

@@ -55,7 +55,16 @@ type checker struct {
 }
 
 func newChecker(service string, c CheckConfig, run RunFunc, metrics *Metrics, changed func()) *checker {
-	c = c.withDefaults()
+	rise, fall := DefaultRise, DefaultFall
+	if c.Kind == CheckTTL {
+		rise, fall = 1, 1
+	}
+	c.Name = c.name()
+	c.Interval = cmp.Or(max(c.Interval, 0), DefaultInterval)
+	c.Timeout = cmp.Or(max(c.Timeout, 0), DefaultTimeout)
+	c.Rise = cmp.Or(max(c.Rise, 0), rise)
+	c.Fall = cmp.Or(max(c.Fall, 0), fall)
+	c.Jitter = min(max(cmp.Or(c.Jitter, DefaultJitter), 0), 1)
 	check, _ := NewCheck(c, run) // ttl has none
 	return &checker{
 		cfg: c, check: check, service: service, metrics: metrics, jitter: rand.Float64, changed: changed, reports: make(chan CheckStatus),

@@ -51,35 +51,27 @@ func (r Registration) member() *view.Member {
 	return m
 }
 
-// validate rejects a registration that our own readers would reject.
-func (r Registration) validate() error {
+// encode is Encode for a registration that our own readers accept.
+func (r Registration) encode(format string) ([]byte, error) {
 	if r.Port == 0 {
-		return errors.New("port is missing")
+		return nil, errors.New("port is missing")
 	}
 	if !printable(r.HAProxyServerOptions) {
-		return errors.New("haproxy server options have characters that cannot be printed")
+		return nil, errors.New("haproxy server options have characters that cannot be printed")
 	}
 	if p := r.Curator.SSLPort; p < 0 || p > 65535 {
-		return fmt.Errorf("ssl port %d is not within 1 to 65535", p)
+		return nil, fmt.Errorf("ssl port %d is not within 1 to 65535", p)
 	}
 	if r.Curator.NoPort && r.Curator.SSLPort == 0 {
-		return errors.New("without a port, the ssl port is needed")
+		return nil, errors.New("without a port, the ssl port is needed")
 	}
 	m := r.member()
 	m.Labels, m.Ports = maps.Clone(m.Labels), maps.Clone(m.Ports)
 	if err := validate(m); err != nil {
-		return err
+		return nil, err
 	}
 	if m.LabelsLeftOut != "" {
-		return errors.New(string(m.LabelsLeftOut))
-	}
-	return nil
-}
-
-// encode is Encode for a registration that our own readers accept.
-func (r Registration) encode(format string) ([]byte, error) {
-	if err := r.validate(); err != nil {
-		return nil, err
+		return nil, errors.New(string(m.LabelsLeftOut))
 	}
 	return Encode(format, r)
 }

@@ -170,7 +170,6 @@ func (g *Group) Accept() {
 	g.wakeRun()
 }
 
-// wakeRun makes Run call step.
 func (g *Group) wakeRun() {
 	g.woken.Store(true)
 	select {
@@ -211,14 +210,39 @@ func (g *Group) Run(ctx context.Context, s *session.Session, up func(*view.Group
 	return err
 }
 
-// read is step for a group that has been read. err says why the group cannot be used;
-// then its last members stay in use.
+// read applies the rule to the read members. err says why the group cannot be used; then its
+// last members stay in use. read returns when to call it again even if nothing is read (zero:
+// never), and whether the result, which is sent, differs from the last one.
 func (g *Group) read(ctx context.Context, r *roster, err error) (time.Time, bool) {
 	g.problem(err)
 	if r.stale {
 		return time.Time{}, false
 	}
-	return g.step(ctx, time.Now(), r)
+	actual, rejected := r.members()
+	held := !g.rule.since.IsZero()
+	if g.accept.Swap(false) && held {
+		g.rule.accept()
+	}
+	if lost := g.prober.confirmed(g.rule.lost(g.rule.base, actual)); len(lost) > 0 {
+		g.log.Warn("lost members do not answer either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
+		g.rule.confirm(lost)
+	}
+	set, next := g.rule.step(time.Now(), actual)
+	if g.cfg.Guard.Probe {
+		g.prober.watch(ctx, set)
+	}
+	g.set, g.values = set, set.values(g.set, g.values)
+	out := g.rule.out()
+	u := &view.Group{
+		Name: g.cfg.Name, Path: g.cfg.Path, Members: g.values, OnEmpty: g.cfg.OnEmpty, Rejected: rejected,
+		Out: out, Holding: g.rule.since, Missing: r.missing, Last: r.last,
+	}
+	g.notify(u, held)
+	different := g.sent == nil || !g.sent.Equal(u)
+	if different {
+		g.sent = u
+	}
+	return next, different
 }
 
 // problem shows why the group cannot be used; nil: it can be used. It calls Problem
@@ -244,37 +268,6 @@ func (g *Group) problem(err error) {
 	if g.cfg.Problem != nil {
 		g.cfg.Problem(g.cfg.Name, err)
 	}
-}
-
-// step applies the rule to the read members. It returns when to call it again
-// even if nothing is read (zero: never), and whether the result, which is sent, differs
-// from the last one.
-func (g *Group) step(ctx context.Context, now time.Time, r *roster) (time.Time, bool) {
-	actual, rejected := r.members()
-	held := !g.rule.since.IsZero()
-	if g.accept.Swap(false) && held {
-		g.rule.accept()
-	}
-	if lost := g.prober.confirmed(g.rule.lost(g.rule.base, actual)); len(lost) > 0 {
-		g.log.Warn("lost members do not answer either", "group", g.cfg.Name, "path", g.cfg.Path, "members", len(lost))
-		g.rule.confirm(lost)
-	}
-	set, next := g.rule.step(now, actual)
-	if g.cfg.Guard.Probe {
-		g.prober.watch(ctx, set)
-	}
-	g.set, g.values = set, set.values(g.set, g.values)
-	out := g.rule.out()
-	u := &view.Group{
-		Name: g.cfg.Name, Path: g.cfg.Path, Members: g.values, OnEmpty: g.cfg.OnEmpty, Rejected: rejected,
-		Out: out, Holding: g.rule.since, Missing: r.missing, Last: r.last,
-	}
-	g.notify(u, held)
-	different := g.sent == nil || !g.sent.Equal(u)
-	if different {
-		g.sent = u
-	}
-	return next, different
 }
 
 func (g *Group) notify(u *view.Group, wasHolding bool) {

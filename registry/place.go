@@ -9,9 +9,11 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zkagent/zkagent/internal/keeper"
@@ -248,10 +250,25 @@ type membership struct {
 	shown bool // the node has been registered
 }
 
-// newMembership determines the member's id and returns the membership.
+// newMembership returns the membership. Without a configured id, it makes one of the host's
+// and the service's names.
 func newMembership(p *place, s *session.Session) (*membership, error) {
-	id, err := p.r.memberID()
-	return &membership{place: p, s: s, id: id}, err
+	m := &membership{place: p, s: s, id: p.r.cfg.MemberID}
+	if m.id != "" {
+		return m, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return m, fmt.Errorf("member id: %w", err)
+	}
+	id := strings.Map(func(c rune) rune {
+		if c < 128 && memberID.MatchString(string(c)) {
+			return c
+		}
+		return '-'
+	}, host+"-"+p.r.cfg.Name)
+	m.id = id[:min(len(id), 128)]
+	return m, nil
 }
 
 // node returns the [recipe.Node] that keeps the member's znode.
@@ -341,7 +358,12 @@ func (m *membership) wanted(state keeper.State) (keeper.Want, error) {
 		wanted.Data = state.Data // until the checks decide: the settings may be new
 		return wanted, nil
 	}
-	data, err := m.data(w, m.host, m.id)
+	reg := m.r.cfg.registration(m.group, m.host, m.id)
+	reg.Status, reg.Weight = w.status, w.weight
+	m.r.mu.Lock()
+	reg.Registered = m.born
+	m.r.mu.Unlock()
+	data, err := reg.encode(m.r.cfg.format())
 	if err != nil {
 		return wanted, fmt.Errorf("encode member: %w", err)
 	}

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -108,7 +106,6 @@ func (r *Registrar) changed() {
 	}
 }
 
-// wakeRun makes Run look again.
 func (r *Registrar) wakeRun() {
 	for _, p := range r.places {
 		select {
@@ -376,23 +373,4 @@ func (r *Registrar) MarshalJSON() ([]byte, error) { return json.Marshal(r.Status
 
 func (r *Registrar) checks() []CheckStatus {
 	return lists.Map(r.checkers, (*checker).snapshot)
-}
-
-// memberID returns the configured id, or one made of the host's and the service's
-// names.
-func (r *Registrar) memberID() (string, error) {
-	if r.cfg.MemberID != "" {
-		return r.cfg.MemberID, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("member id: %w", err)
-	}
-	id := strings.Map(func(c rune) rune {
-		if c < 128 && memberID.MatchString(string(c)) {
-			return c
-		}
-		return '-'
-	}, host+"-"+r.cfg.Name)
-	return id[:min(len(id), 128)], nil
 }

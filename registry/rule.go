@@ -340,7 +340,10 @@ func (r *rule) guard(now time.Time, actual members, left []*memberRecord) (membe
 	holding := !r.since.IsZero()
 	if r.cfg.Off || !r.tooMany(len(lost), r.base) || (!holding || over) && len(lost) < r.cfg.MinMembers {
 		if holding {
-			r.end(now)
+			// Those that are let go count until the window is over, as if they had been there
+			// until now: they were in use.
+			r.history = []sighting{{r.base.with(r.now), now}}
+			r.base, r.since = nil, time.Time{}
 		}
 		return nil, time.Time{}
 	}
@@ -388,13 +391,6 @@ func (r *rule) expire(now time.Time) bool {
 	})
 	r.confirm(over)
 	return len(over) > 0
-}
-
-// end ends a hold because few enough are lost. Those that are let go count until the
-// window is over, as if they had been there until now: they were in use.
-func (r *rule) end(now time.Time) {
-	r.history = []sighting{{r.base.with(r.now), now}}
-	r.base, r.since = nil, time.Time{}
 }
 
 // replace lets new members replace the members that have left: each one, once, the latest

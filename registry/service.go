@@ -232,16 +232,6 @@ func (p *place) wantMaintenance(now time.Time) want {
 	return w
 }
 
-func (p *place) data(w want, host, id string) ([]byte, error) {
-	r := p.r
-	reg := r.cfg.registration(p.group, host, id)
-	reg.Status, reg.Weight = w.status, w.weight
-	r.mu.Lock()
-	reg.Registered = p.born
-	r.mu.Unlock()
-	return reg.encode(r.cfg.format())
-}
-
 // healthOf combines the verdicts of all checks: passing if all are passing,
 // critical if one is critical. A service without checks is passing.
 func healthOf(checks []CheckStatus) Verdict {

@@ -134,17 +134,6 @@ func (w *wire) reply(xid int32, frame []byte) error {
 	return nil
 }
 
-func (w *wire) event(frame []byte) error {
-	var h jute.ReplyHeader
-	var e jute.WatcherEvent
-	if err := jute.NewDecoder(frame).Get(&h, &e); err != nil {
-		return fmt.Errorf("notification: %w", err)
-	}
-	w.s.log.Debug("watch event", "type", e.Type, "path", strip(w.s.cfg.Chroot, e.Path))
-	w.s.watches.fire(e.Type, e.Path)
-	return nil
-}
-
 // request describes an operation for exchange.
 type request struct {
 	op     int32
@@ -194,7 +183,13 @@ func (s *Session) ask(ctx context.Context, op int32, path string, args []any, re
 // the connection is lost. It repeats a write only while it cannot have been applied.
 // The error is an *Error.
 func (s *Session) exchange(ctx context.Context, r *request) (*Watch, error) {
-	end := s.trace(ctx, r)
+	end := func(error) {}
+	if s.cfg.Trace != nil {
+		traced := s.cfg.Trace(ctx, TracedRequest{Op: jute.OpName(r.op), Path: r.path, Bytes: len(r.frame) - 4, Session: s.ID(), Server: s.Server()})
+		if traced != nil {
+			end = traced
+		}
+	}
 	watch, err := s.send(ctx, r)
 	end(err)
 	return watch, err
@@ -353,16 +348,4 @@ type TracedRequest struct {
 	Bytes   int    // size of the request, without the length field
 	Session int64  // id of the session
 	Server  string // host:port last connected to
-}
-
-// trace calls the tracer at the beginning of r. It returns the function to call at the
-// end of r.
-func (s *Session) trace(ctx context.Context, r *request) func(error) {
-	if s.cfg.Trace != nil {
-		end := s.cfg.Trace(ctx, TracedRequest{Op: jute.OpName(r.op), Path: r.path, Bytes: len(r.frame) - 4, Session: s.ID(), Server: s.Server()})
-		if end != nil {
-			return end
-		}
-	}
-	return func(error) {}
 }

@@ -188,9 +188,7 @@ func (c Config) complete() (Config, error) {
 	if c.slept == nil {
 		c.slept = slept
 	}
-	if c.Metrics == nil {
-		c.Metrics = noMetrics{}
-	}
+	c.Metrics = cmp.Or[Metrics](c.Metrics, noMetrics{})
 	c.abilities, c.learned = &abilities{of: map[string]*ability{}}, &learned{}
 	return c, nil
 }

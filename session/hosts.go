@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -419,8 +420,10 @@ func (m *Manager) followServers(ctx context.Context, s *Session) {
 			s.mu.Lock()
 			s.hosts.servers, s.hosts.next = order, 0
 			s.mu.Unlock()
-			if err := m.saveServers(servers); err != nil {
-				s.log.Error("cannot save the servers for the next process", "err", err)
+			if m.store != nil {
+				if err := files.SaveJSON(filepath.Join(m.store.dir, serversName), savedServers{ensemble(m.cfg), servers}); err != nil {
+					s.log.Error("cannot save the servers for the next process", "err", err)
+				}
 			}
 		}
 		if w.Wait(ctx) != nil {
@@ -473,13 +476,6 @@ type savedServers struct {
 	Servers  []string `json:"servers"`
 }
 
-func (m *Manager) saveServers(servers []string) error {
-	if m.store == nil {
-		return nil
-	}
-	return files.SaveJSON(filepath.Join(m.store.dir, serversName), savedServers{ensemble(m.cfg), servers})
-}
-
 func (m *Manager) loadServers() error {
 	var v savedServers
 	err := files.LoadJSON(filepath.Join(m.store.dir, serversName), &v)
@@ -518,9 +514,7 @@ func (s *Session) Reconfig(ctx context.Context, change Reconfiguration) (string,
 		return []byte(strings.Join(servers, ","))
 	}
 	from := change.From
-	if from == 0 {
-		from = -1
-	}
+	from = cmp.Or(from, -1)
 	var data []byte
 	_, err := s.exchange(ctx, &request{
 		op: jute.OpReconfig, path: configPath, write: true, result: []any{&data},

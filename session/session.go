@@ -123,7 +123,8 @@ func (s *Session) attach(w *wire, r jute.ConnectResponse) bool {
 		close(s.up)
 	} else {
 		if s.cfg.StateDir != "" && !w.readOnly.Load() {
-			s.probe(w)
+			// Its answer shows that w is served.
+			w.send(&call{op: jute.OpExists, frame: newFrame(jute.OpExists, "/", false), probe: true, done: make(chan struct{}), after: func(int32) {}})
 		}
 		s.met.Reconnected()
 	}

@@ -104,8 +104,17 @@ func (b *watchBook) setWatches(zxid int64, t *watchBatch) *call {
 	return &call{
 		op: jute.OpSetWatches, frame: frame, done: make(chan struct{}),
 		after: func(code int32) {
-			if code != jute.ErrCodeOK {
-				b.doubt(frame)
+			if code == jute.ErrCodeOK {
+				return
+			}
+			d := jute.NewDecoder(frame[12:]) // behind length, xid and operation
+			d.Int64()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for range watchChild + 1 {
+				for _, p := range d.Strings() {
+					b.close(p, everyKind, false)
+				}
 			}
 		},
 	}

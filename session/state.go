@@ -176,9 +176,23 @@ func sleepOfMachine() time.Duration {
 	return time.Duration(boot.Nano() - mono.Nano())
 }
 
-// heard notes the answer to a request that was sent at `at`, by clock. It runs in the
-// reader.
-func (s *Session) heard(at time.Time, zxid int64) {
+// freshZxid is how long the latest zxid that a session has seen counts as current.
+const freshZxid = 100 * time.Millisecond
+
+// zxidIsFresh reports whether the session has seen nearly everything that the server has
+// applied.
+func (s *Session) zxidIsFresh() bool {
+	n := s.zxidAt.Load()
+	return n != 0 && s.clock().Sub(s.epoch)-time.Duration(n) < freshZxid
+}
+
+// heard notes the answer on this connection to a request that was sent at `at`, by clock. It
+// runs in the reader. The answer of a read-only server says nothing about the session.
+func (w *wire) heard(at time.Time, zxid int64) {
+	s := w.s
+	if w.readOnly.Load() {
+		at = s.epoch
+	}
 	n := int64(at.Sub(s.epoch))
 	for {
 		old := s.answer.Load()
@@ -190,25 +204,6 @@ func (s *Session) heard(at time.Time, zxid int64) {
 		s.zxid.Store(max(zxid, s.zxid.Load()))
 		s.zxidAt.Store(n)
 	}
-}
-
-// freshZxid is how long the latest zxid that a session has seen counts as current.
-const freshZxid = 100 * time.Millisecond
-
-// zxidIsFresh reports whether the session has seen nearly everything that the server has
-// applied.
-func (s *Session) zxidIsFresh() bool {
-	n := s.zxidAt.Load()
-	return n != 0 && s.clock().Sub(s.epoch)-time.Duration(n) < freshZxid
-}
-
-// heard notes an answer on this connection. The answer of a read-only server says
-// nothing about the session.
-func (w *wire) heard(at time.Time, zxid int64) {
-	if w.readOnly.Load() {
-		at = w.s.epoch
-	}
-	w.s.heard(at, zxid)
 }
 
 // LastAnswer returns the send time of the latest answered request. It is zero before

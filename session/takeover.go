@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/files"
-	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/pace"
 )
 
@@ -156,11 +155,6 @@ func (s *Session) kicked(w *wire, awaited bool, err error) {
 		s.kick = w.server
 		s.hosts.again = w.server
 	}
-}
-
-// probe sends a request whose answer shows that w is served.
-func (s *Session) probe(w *wire) {
-	w.send(&call{op: jute.OpExists, frame: newFrame(jute.OpExists, "/", false), probe: true, done: make(chan struct{}), after: func(int32) {}})
 }
 
 // stolen reports, when w has connected, whether another process has the session. s.mu is

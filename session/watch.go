@@ -277,32 +277,15 @@ func (b *watchBook) fire(event int32, path string) {
 	case jute.EventDeleted:
 		b.close(path, data|child, true)
 	}
-	if len(b.covers) > 0 && (event == jute.EventCreated || event == jute.EventDeleted) {
-		b.listChanged(path)
+	if len(b.covers) == 0 || event != jute.EventCreated && event != jute.EventDeleted {
+		return
 	}
-}
-
-// listChanged handles a created or deleted znode. It fires the watches on its parent's
-// list that have no server watch of their own. b.mu is held.
-func (b *watchBook) listChanged(path string) {
+	// Watches on the parent's list may have no server watch of their own.
 	parent := path[:max(strings.LastIndexByte(path, '/'), 1)]
 	for w := range b.t.at(parent) {
 		if w.soft.has(watchChild) {
 			b.close(parent, watchChild.set(), false)
 			return
-		}
-	}
-}
-
-// doubt fires the watches of a setWatches request that the server refused.
-func (b *watchBook) doubt(frame []byte) {
-	d := jute.NewDecoder(frame[12:]) // behind length, xid and operation
-	d.Int64()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for range watchChild + 1 {
-		for _, p := range d.Strings() {
-			b.close(p, everyKind, false)
 		}
 	}
 }

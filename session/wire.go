@@ -160,7 +160,14 @@ func (w *wire) receive() ([]byte, error) {
 	xid := int32(binary.BigEndian.Uint32(frame))
 	switch xid {
 	case jute.XidNotification:
-		return nil, w.event(frame)
+		var h jute.ReplyHeader
+		var e jute.WatcherEvent
+		if err := jute.NewDecoder(frame).Get(&h, &e); err != nil {
+			return nil, fmt.Errorf("notification: %w", err)
+		}
+		w.s.log.Debug("watch event", "type", e.Type, "path", strip(w.s.cfg.Chroot, e.Path))
+		w.s.watches.fire(e.Type, e.Path)
+		return nil, nil
 	case jute.XidPing:
 		w.pong()
 		return setLength(append(make([]byte, 4), frame...)), nil

@@ -267,7 +267,6 @@ func pingLimit(timeout time.Duration) time.Duration {
 	return max(timeout/6, minPingWait)
 }
 
-// pong handles the answer to a ping.
 func (w *wire) pong() {
 	w.mu.Lock()
 	at := w.pingAt

@@ -13,7 +13,6 @@ import (
 	"github.com/Masterminds/sprig/v3"
 )
 
-// function is one template function.
 type function struct {
 	make  func(*state) any // the Go function of an executor
 	allow string           // what the allow setting must name; empty: nothing

@@ -181,7 +181,29 @@ func Elements(v *view.View, source view.Source) ([]Each, error) {
 		list := lists.Map(u.Groups, func(g *view.Group) Each { return Each{Key: g.Name, Value: serving(g.Members), OnEmpty: g.OnEmpty} })
 		return list, nil
 	case *view.Group:
-		return memberElements(u)
+		// Of several members with one id it takes the latest: a member that moves to another
+		// address may be registered twice. That there is none is an error unless on_empty is
+		// render, so that no file is removed for it.
+		members := serving(u.Members)
+		if len(members) == 0 {
+			if err := emptyGroup(u.Name, u.OnEmpty, false); err != nil {
+				return nil, err
+			}
+		}
+		var list []Each
+		at := map[string]int{}
+		for _, m := range members {
+			e := Each{Key: cmp.Or(m.ID, m.Node), Value: m}
+			i, double := at[e.Key]
+			switch {
+			case !double:
+				at[e.Key] = len(list)
+				list = append(list, e)
+			case list[i].Value.(view.Member).Czxid < m.Czxid: //nolint:forcetypeassert // the line above made it.
+				list[i] = e
+			}
+		}
+		return list, nil
 	case *view.Tree:
 		var list []Each
 		u.Walk("", func(path string, k view.Key) bool {
@@ -193,32 +215,6 @@ func Elements(v *view.View, source view.Source) ([]Each, error) {
 		return nil, fmt.Errorf("%s: %w", source, ErrUnknown)
 	}
 	return nil, fmt.Errorf("for_each takes a config, a group or groups, not %s", source)
-}
-
-// memberElements are the members of a group that may get traffic, of several with one id
-// the latest: a member that moves to another address may be registered twice. That there is
-// none is an error unless on_empty is render, so that no file is removed for it.
-func memberElements(g *view.Group) ([]Each, error) {
-	members := serving(g.Members)
-	if len(members) == 0 {
-		if err := emptyGroup(g.Name, g.OnEmpty, false); err != nil {
-			return nil, err
-		}
-	}
-	var list []Each
-	at := map[string]int{}
-	for _, m := range members {
-		e := Each{Key: cmp.Or(m.ID, m.Node), Value: m}
-		i, double := at[e.Key]
-		switch {
-		case !double:
-			at[e.Key] = len(list)
-			list = append(list, e)
-		case list[i].Value.(view.Member).Czxid < m.Czxid: //nolint:forcetypeassert // the line above made it.
-			list[i] = e
-		}
-	}
-	return list, nil
 }
 
 // Equal reports whether both elements give the same text.

@@ -287,7 +287,14 @@ func (e *KeysEdit) Set(path string, key Key) {
 		e.chunks, e.own = append(e.chunks, &chunk{[]entry{{path, key}}}), append(e.own, true)
 		return
 	} else if n >= maxChunk {
-		c, i = e.split(c, i)
+		old := e.chunks[c].entries // a full chunk is halved
+		half := len(old) / 2
+		e.chunks[c], e.own[c] = &chunk{slices.Clone(old[:half])}, true
+		e.chunks = slices.Insert(e.chunks, c+1, &chunk{slices.Clone(old[half:])})
+		e.own = slices.Insert(e.own, c+1, true)
+		if i > half {
+			c, i = c+1, i-half
+		}
 	}
 	k := e.owned(c)
 	k.entries = slices.Insert(k.entries, i, entry{path, key})
@@ -307,7 +314,19 @@ func (e *KeysEdit) Delete(path string) {
 	}
 	k := e.owned(c)
 	k.entries = slices.Delete(k.entries, i, i+1)
-	e.join(c)
+	if len(e.chunks[c].entries) >= maxChunk/4 {
+		return
+	}
+	// A chunk that has become small is added to its neighbour, if that has room.
+	for _, a := range []int{c - 1, c} {
+		if a < 0 || a+1 >= len(e.chunks) || len(e.chunks[a].entries)+len(e.chunks[a+1].entries) > maxChunk/2 {
+			continue
+		}
+		k := e.owned(a)
+		k.entries = append(k.entries, e.chunks[a+1].entries...)
+		e.chunks, e.own = slices.Delete(e.chunks, a+1, a+2), slices.Delete(e.own, a+1, a+2)
+		return
+	}
 }
 
 // Done returns the new Keys, or the previous ones if nothing changed. Do not use the edit
@@ -337,33 +356,4 @@ func (e *KeysEdit) owned(c int) *chunk {
 		e.chunks[c], e.own[c] = &chunk{append(make([]entry, 0, len(old)+1), old...)}, true
 	}
 	return e.chunks[c]
-}
-
-// split halves a full chunk and returns the new place of index i.
-func (e *KeysEdit) split(c, i int) (int, int) {
-	old := e.chunks[c].entries
-	half := len(old) / 2
-	e.chunks[c], e.own[c] = &chunk{slices.Clone(old[:half])}, true
-	e.chunks = slices.Insert(e.chunks, c+1, &chunk{slices.Clone(old[half:])})
-	e.own = slices.Insert(e.own, c+1, true)
-	if i > half {
-		return c + 1, i - half
-	}
-	return c, i
-}
-
-// join adds a chunk that has become small to its neighbour, if that has room.
-func (e *KeysEdit) join(c int) {
-	if len(e.chunks[c].entries) >= maxChunk/4 {
-		return
-	}
-	for _, a := range []int{c - 1, c} {
-		if a < 0 || a+1 >= len(e.chunks) || len(e.chunks[a].entries)+len(e.chunks[a+1].entries) > maxChunk/2 {
-			continue
-		}
-		k := e.owned(a)
-		k.entries = append(k.entries, e.chunks[a+1].entries...)
-		e.chunks, e.own = slices.Delete(e.chunks, a+1, a+2), slices.Delete(e.own, a+1, a+2)
-		return
-	}
 }

@@ -55,13 +55,22 @@ func (t *applying) check(ctx context.Context, swapped bool) error {
 
 // checkEach runs the check for each of the variables, in a preview unless that is nil.
 func (t *applying) checkEach(ctx context.Context, list []command.Vars, preview *proc.Preview) error {
-	lists, err := distinct(t.job.Bundle.Config.Check.Command, list)
+	c := t.job.Bundle.Config.Check
+	lists, err := distinct(c.Command, list)
 	if err != nil {
 		return fail(stageCheck, 0, err)
 	}
 	for _, args := range lists {
-		if err := t.runCheck(ctx, args, preview); err != nil {
-			return err
+		cmd := t.trigger(command.EventCheck).Command(c.Command, args)
+		cmd.Timeout = cmp.Or(max(c.Timeout, 0), DefaultCheckTimeout)
+		if preview != nil && unitOf(c) != "" {
+			err = t.runLaid(ctx, unitOf(c), cmd, preview)
+		} else {
+			cmd.Preview = preview
+			_, err = t.Options.Run(ctx, cmd)
+		}
+		if err != nil {
+			return fail(stageCheck, 5*time.Second, err)
 		}
 	}
 	return nil
@@ -82,24 +91,6 @@ func distinct(c command.Command, list []command.Vars) ([][]string, error) {
 		}
 	}
 	return lists, nil
-}
-
-// runCheck runs the check once, in a preview unless that is nil.
-func (t *applying) runCheck(ctx context.Context, args []string, preview *proc.Preview) error {
-	c := t.job.Bundle.Config.Check
-	cmd := t.trigger(command.EventCheck).Command(c.Command, args)
-	cmd.Timeout = cmp.Or(max(c.Timeout, 0), DefaultCheckTimeout)
-	var err error
-	if preview != nil && unitOf(c) != "" {
-		err = t.runLaid(ctx, unitOf(c), cmd, preview)
-	} else {
-		cmd.Preview = preview
-		_, err = t.Options.Run(ctx, cmd)
-	}
-	if err != nil {
-		return fail(stageCheck, 5*time.Second, err)
-	}
-	return nil
 }
 
 // stagedDir makes the private directory in which every file of the bundle

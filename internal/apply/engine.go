@@ -84,9 +84,7 @@ func New(o Options) *Engine {
 	o.Conds = cmp.Or(o.Conds, &condition.Set{})
 	o.Events = cmp.Or(o.Events, event.NewRing())
 	o.FS = cmp.Or(o.FS, &files.FS{})
-	if o.Observer == nil {
-		o.Observer = nobody{}
-	}
+	o.Observer = cmp.Or[Observer](o.Observer, nobody{})
 	if o.FS.Watch == nil {
 		o.FS.Watch = func(op, path string) func() { return watch(o.Conds, op, path) }
 	}

@@ -59,7 +59,18 @@ func (t *applying) render(ctx context.Context) error {
 			t.outputs = append(t.outputs, o)
 		}
 	}
-	t.findGone(taken)
+	// Only a for_each has files that are no longer wanted: the destination of a plain template
+	// that was renamed is left alone. A file above or below a wanted one stays, because the
+	// wanted one cannot take its place in one step.
+	if b.Config.ForEach != nil && t.job.Mode == ModeView {
+		t.loadRecord()
+		dirs := t.directories()
+		for dest := range b.written {
+			if taken[dest] == "" && !dirs[dest] && !below(dest, taken) {
+				t.gone = append(t.gone, dest)
+			}
+		}
+	}
 	b.outputs, b.rendered = next, t.job.View
 	return nil
 }
@@ -146,24 +157,6 @@ func (t *applying) one(ctx context.Context, i int, tmpl *file, e *template.Each,
 	t.Observer.Rendered(t.name, "ok")
 	o.new = known == nil || known.Destination != o.Destination || string(known.Data) != string(o.Data)
 	return o, nil
-}
-
-// findGone lists the files that previous applies wrote and that are no longer
-// wanted. Only a for_each has such: the destination of a plain template that
-// was renamed is left alone. A file above or below a wanted one stays, because the
-// wanted one cannot take its place in one step.
-func (t *applying) findGone(wanted map[string]string) {
-	b := t.job.Bundle
-	if b.Config.ForEach == nil || t.job.Mode != ModeView {
-		return
-	}
-	t.loadRecord()
-	dirs := t.directories()
-	for dest := range b.written {
-		if wanted[dest] == "" && !dirs[dest] && !below(dest, wanted) {
-			t.gone = append(t.gone, dest)
-		}
-	}
 }
 
 // below reports whether the path is below another one of the list.

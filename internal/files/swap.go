@@ -71,7 +71,6 @@ func (s *Staged) back() error {
 	return nil
 }
 
-// kept returns the bytes of the old file.
 func (s *Staged) kept() ([]byte, error) {
 	if s.Prev == "" && s.old == nil {
 		return nil, errors.New("the kept old file is gone")
@@ -141,7 +140,6 @@ func (s *Staged) writeKept(old []byte, attr attributes) error {
 	return nil
 }
 
-// drop removes the kept old file.
 func (s *Staged) drop() error {
 	if s.Prev == "" {
 		return nil

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,9 +83,7 @@ func (tx *Tx) StageAll(list []Content) ([]*Staged, error) {
 		staged, errs := make([]*Staged, len(part)), make([]error, len(part))
 		one := func(i int) {
 			f := part[i].File
-			if f.FS == nil {
-				f.FS = tx.cfg.FS
-			}
+			f.FS = cmp.Or(f.FS, tx.cfg.FS)
 			staged[i], errs[i] = stage(f, part[i].Data, tx.cfg.DryRun)
 		}
 		if len(list) <= fewStaged {
@@ -141,9 +140,7 @@ func (tx *Tx) take(s *Staged) {
 // digest is not the given one was written by something else: it stays, and
 // Remove returns false. A file that is not there is no change.
 func (tx *Tx) Remove(f File, digest string) (bool, error) {
-	if f.FS == nil {
-		f.FS = tx.cfg.FS
-	}
+	f.FS = cmp.Or(f.FS, tx.cfg.FS)
 	s, err := openDestination(f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil // The directory is gone, too.

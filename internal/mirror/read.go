@@ -43,7 +43,7 @@ func (m *Mirror) read(ctx context.Context, marks map[mark]struct{}) error {
 				}
 			}
 			m.again = nil
-			if !whole && !m.top.armed() { // It is gone: the read of its data waits for its return.
+			if !whole && m.top.watch == nil && m.top.kids == nil { // It is gone: the read of its data waits for its return.
 				data[m.top] = struct{}{}
 			}
 			continue
@@ -222,7 +222,8 @@ func (m *Mirror) listed(z *znode, names []string) []*znode {
 		if len(old) > 0 && old[0].path[at:] == name {
 			c := old[0]
 			if old = old[1:]; c.stat.Mzxid != znodeGone {
-				if next = append(next, c); m.awaitsList(c) {
+				next = append(next, c)
+				if t := m.errs[mark{rel: m.rel(c)}]; t != nil && t.gone { // deleted, as far as its watch says
 					m.again = append(m.again, c)
 				}
 				continue
@@ -311,8 +312,6 @@ func (m *Mirror) arm(z *znode, kids bool, w *session.Watch) {
 		w.Join(m.todo.queue)
 	}
 }
-
-func (z *znode) armed() bool { return z.watch != nil || z.kids != nil }
 
 func (z *znode) disarm() {
 	z.watch.Stop()

@@ -72,12 +72,6 @@ func (m *Mirror) fine(z *znode, kids bool) {
 	}
 }
 
-// awaitsList reports whether a znode was deleted, as far as its watch says.
-func (m *Mirror) awaitsList(z *znode) bool {
-	t := m.errs[mark{rel: m.rel(z)}]
-	return t != nil && t.gone
-}
-
 // due adds what is to be tried again now to the marks. A znode that has not been read
 // at all is listed, too.
 func (m *Mirror) due(marks map[mark]struct{}) {

@@ -18,7 +18,6 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// mechanism is Kerberos 5.
 var mechanism = asn1.ObjectIdentifier(gssapi.OIDKRB5.OID())
 
 // Kinds of tokens (RFC 4121, 4.1).

@@ -172,7 +172,6 @@ func (m *Mechanism) serverPrincipal(host string) string {
 	return strings.ReplaceAll(m.cfg.Service, "_HOST", host)
 }
 
-// clientPrincipal returns the client's name and realm.
 func (m *Mechanism) clientPrincipal(conf *config.Config) (string, string, error) {
 	name, realm, ok := strings.Cut(m.cfg.Principal, "@")
 	if !ok {
@@ -249,7 +248,6 @@ func (m *Mechanism) login(conf *config.Config) (*client.Client, *ticket, error) 
 	return cl, &ticket{realm: realm, cname: cname, ticket: rep.Ticket, key: rep.DecryptedEncPart.Key}, nil
 }
 
-// maxFile bounds the files that are read.
 const maxFile = 4 << 20
 
 // load parses a file. A credential cache is in a directory of all users, and kinit writes it
