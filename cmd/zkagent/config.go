@@ -412,7 +412,6 @@ func savedTree(conf *agent.Config, t target) (*view.Tree, time.Time, error) {
 	return nil, time.Time{}, failf(exitFailed, "the saved view of %s has no config %s", conf.ID, t.path)
 }
 
-// listDeleted lists the deleted configs of the settings.
 func listDeleted(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config) error {
 	targets, err := configsToList(ctx, s, conf, nil)
 	if err != nil {

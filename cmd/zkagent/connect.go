@@ -39,7 +39,6 @@ func (g *globals) configPaths() []string {
 	return []string{defaultConfig}
 }
 
-// configNamed reports whether the user named settings.
 func (g *globals) configNamed() bool { return len(g.config) > 0 || os.Getenv("ZKAGENT_CONFIG") != "" }
 
 const configHint = "--config names the settings, a file or a directory"

@@ -79,23 +79,6 @@ type signalError struct{ signal syscall.Signal }
 
 func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
 
-// finish prints the error and returns the exit code.
-func (g *globals) finish(ctx context.Context, err error) int {
-	if c, ok := errors.AsType[codeError](err); ok || err == nil {
-		if err = g.Failed(); err == nil {
-			return int(c)
-		}
-	}
-	e := classify(err)
-	if !g.started && e.code == exitFailed {
-		e = &cliError{code: exitUsage, err: err, hints: []string{"see \"zkagent help\""}}
-	}
-	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok && (errors.Is(err, context.Canceled) || errors.Is(err, s)) {
-		return exitSignal + int(s.signal)
-	}
-	return g.notify(e)
-}
-
 // notify prints an error with its hints and returns its exit code.
 func (g *globals) notify(e *cliError) int {
 	if diags, ok := errors.AsType[hcl.Diagnostics](e.err); !ok || !g.shown {
@@ -328,7 +311,6 @@ func meant(c *cobra.Command, word string) string {
 	return ""
 }
 
-// listLimit is how many names an error lists.
 const listLimit = 10
 
 // listed are the names that exist, for an error about one that does not: those that

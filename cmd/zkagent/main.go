@@ -52,7 +52,19 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	if e, ok := errors.AsType[*cliError](err); ok && e.code == exitUsage && len(e.hints) == 0 {
 		e.hints = []string{usageHint(c)}
 	}
-	return g.finish(ctx, err)
+	if c, ok := errors.AsType[codeError](err); ok || err == nil {
+		if err = g.Failed(); err == nil {
+			return int(c)
+		}
+	}
+	e := classify(err)
+	if !g.started && e.code == exitFailed {
+		e = &cliError{code: exitUsage, err: err, hints: []string{"see \"zkagent help\""}}
+	}
+	if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok && (errors.Is(err, context.Canceled) || errors.Is(err, s)) {
+		return exitSignal + int(s.signal)
+	}
+	return g.notify(e)
 }
 
 // interrupt cancels on the first SIGINT or SIGTERM. A later signal kills the

@@ -368,5 +368,4 @@ func printFleetPlan(console *term.Console, p *fleet.Answers) {
 	}
 }
 
-// someHosts are the first of the hosts.
 func someHosts(ids []string) string { return term.First(ids, 5) }

@@ -179,12 +179,22 @@ func (f *rolloutFollower) lastFrame(state *fleet.State) string {
 	return ""
 }
 
-// draw shows a bar, unless it was shown last.
+// draw shows a bar in place of the one before, unless it was shown last.
 func (f *rolloutFollower) draw(frame string) {
-	if f.terminal && frame != f.frame {
-		f.frame = frame
-		f.bar.draw(frame)
+	if !f.terminal || frame == f.frame {
+		return
 	}
+	f.frame = frame
+	if frame == f.bar.shown || frame == "" {
+		return
+	}
+	f.bar.erase()
+	f.bar.shown = frame
+	// A line that wraps could not be overwritten.
+	if runes, most := []rune(frame), term.Width(f.bar.w)-1; most > 0 && len(runes) > most {
+		frame = string(runes[:most])
+	}
+	_, _ = io.WriteString(f.bar.w, frame)
 }
 
 // newVotes returns the votes that were not printed yet.
@@ -297,20 +307,6 @@ const barWidth = 24
 type bar struct {
 	w     io.Writer
 	shown string // what stands in the line; empty: nothing
-}
-
-// draw shows a frame in place of the one before.
-func (b *bar) draw(frame string) {
-	if frame == b.shown || frame == "" {
-		return
-	}
-	b.erase()
-	b.shown = frame
-	// A line that wraps could not be overwritten.
-	if runes, most := []rune(frame), term.Width(b.w)-1; most > 0 && len(runes) > most {
-		frame = string(runes[:most])
-	}
-	_, _ = io.WriteString(b.w, frame)
 }
 
 // erase empties the line. It bypasses the terminal guard, because the control

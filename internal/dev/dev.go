@@ -177,7 +177,8 @@ func (d *run) run(ctx context.Context) error {
 	}
 	// The agents leave first, while the server is there for them.
 	defer func() { end(); d.server.Start(); agents.Wait() }()
-	d.sim = d.newSimulation(cfg)
+	d.sim = &simulation{cfg: cfg, zk: cfg.ZooKeeper, count: map[string]int{}, members: map[string][]context.CancelFunc{}}
+	d.sim.zk.Dial, d.sim.zk.Logger = d.server.Dial, nil
 	d.wg.Go(func() { d.sim.run(life, d.con, d.o) })
 	d.wg.Go(func() { d.outages(life) })
 	// An agent that waits for something is shown, too: the narrator says for what.

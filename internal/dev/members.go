@@ -28,12 +28,6 @@ type simulation struct {
 	wg      sync.WaitGroup
 }
 
-func (d *run) newSimulation(cfg *agent.Config) *simulation {
-	s := &simulation{cfg: cfg, zk: cfg.ZooKeeper, count: map[string]int{}, members: map[string][]context.CancelFunc{}}
-	s.zk.Dial, s.zk.Logger = d.server.Dial, nil
-	return s
-}
-
 // place finds the group and the format of members by the name or the path of a block.
 func (s *simulation) place(name string) (group, format string) { //nolint:nonamedreturns // two texts need names.
 	path := name

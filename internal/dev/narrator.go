@@ -91,7 +91,9 @@ func (n *narrator) units(s *show.Status) {
 		}
 	}
 	for _, v := range s.Groups {
-		now := memberNames(v.Members)
+		now := lists.Map(v.Members, func(m view.Member) string { return m.ID })
+		slices.Sort(now)
+		now = slices.Compact(now)
 		before := n.groups[v.Name]
 		if slices.Equal(now, before) {
 			continue
@@ -118,22 +120,26 @@ func (n *narrator) units(s *show.Status) {
 	}
 }
 
-func memberNames(list []view.Member) []string {
-	ids := lists.Map(list, func(m view.Member) string { return m.ID })
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
 func (n *narrator) templates(s *show.Status) {
 	wanted := map[string]bool{}
 	for _, t := range s.Templates {
 		for _, path := range t.Files {
 			wanted[path] = true
 			data, err := os.ReadFile(path) //nolint:gosec // a file that our agent writes
-			if err != nil {
+			before, known := n.files[path]
+			if err != nil || known && before == string(data) {
 				continue
 			}
-			n.file(path, string(data))
+			n.files[path] = string(data)
+			n.changes++
+			text := term.Diff(path, []byte(before), known, data)
+			if len(text) > maxShown {
+				text = text[:maxShown] + "\n...\n"
+			}
+			if _, rest, ok := strings.Cut(text, "\n"); ok {
+				text = rest // the command line of a diff
+			}
+			_ = n.con.PrintDiff(text)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(n.files)) {
@@ -142,23 +148,6 @@ func (n *narrator) templates(s *show.Status) {
 			n.report("file removed: %s", path)
 		}
 	}
-}
-
-func (n *narrator) file(path, now string) {
-	before, known := n.files[path]
-	if known && before == now {
-		return
-	}
-	n.files[path] = now
-	n.changes++
-	text := term.Diff(path, []byte(before), known, []byte(now))
-	if len(text) > maxShown {
-		text = text[:maxShown] + "\n...\n"
-	}
-	if _, rest, ok := strings.Cut(text, "\n"); ok {
-		text = rest // the command line of a diff
-	}
-	_ = n.con.PrintDiff(text)
 }
 
 // conditions shows what the agent cannot do, and when it can again.

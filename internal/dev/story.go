@@ -56,7 +56,15 @@ func (d *run) newStory(cfg *agent.Config) *story {
 	if group != "" {
 		s.left(group)
 	}
-	s.outage()
+	s.steps = append(s.steps, step{
+		title: "ZooKeeper goes down: every file stays as it is",
+		act:   func(context.Context, *narrator) error { s.d.server.Stop(); return nil },
+		done:  func(n *narrator) bool { return n.zk != "connected" && s.waited(time.Second) },
+	}, step{
+		title: "ZooKeeper is back: the agent continues in its old session",
+		act:   func(context.Context, *narrator) error { s.d.server.Start(); return nil },
+		done:  func(n *narrator) bool { return n.zk == "connected" },
+	})
 	return s
 }
 
@@ -137,19 +145,6 @@ func (s *story) left(group string) {
 		done: func(n *narrator) bool {
 			return len(n.groups[group]) < before && s.settled(n)
 		},
-	})
-}
-
-func (s *story) outage() {
-	s.steps = append(s.steps, step{
-		title: "ZooKeeper goes down: every file stays as it is",
-		act:   func(context.Context, *narrator) error { s.d.server.Stop(); return nil },
-		done:  func(n *narrator) bool { return n.zk != "connected" && s.waited(time.Second) },
-	})
-	s.steps = append(s.steps, step{
-		title: "ZooKeeper is back: the agent continues in its old session",
-		act:   func(context.Context, *narrator) error { s.d.server.Start(); return nil },
-		done:  func(n *narrator) bool { return n.zk == "connected" },
 	})
 }
 

@@ -64,7 +64,6 @@ func (s *Server) answer(ctx context.Context, t *tree, q dns.Question, m *dns.Msg
 	return group
 }
 
-// answers builds the records of one answer.
 type answers struct {
 	s      *Server
 	q      dns.Question

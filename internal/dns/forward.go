@@ -42,18 +42,6 @@ type hostAddrs struct {
 
 func (f *forwarder) enabled() bool { return len(f.recursors) > 0 }
 
-// pass returns the answer of the first recursor that answers, or m if no recursor
-// does.
-func (f *forwarder) pass(ctx context.Context, r, m *dns.Msg) *dns.Msg {
-	got := f.ask(ctx, r)
-	if got == nil {
-		m.Rcode = dns.RcodeServerFailure
-		return m
-	}
-	got.Id, got.Compress = r.Id, true
-	return got
-}
-
 // ask asks the recursors in order. It returns nil if no recursor answers or too
 // many queries are in flight.
 func (f *forwarder) ask(ctx context.Context, r *dns.Msg) *dns.Msg {

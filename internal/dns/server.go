@@ -209,7 +209,11 @@ func (s *Server) reply(ctx context.Context, r *dns.Msg, most int, limited func()
 	case dns.IsSubDomain(s.domain, dns.CanonicalName(q.Name)):
 		return m, s.answer(ctx, s.tree(), q, m, most)
 	case s.forward.enabled() && r.RecursionDesired:
-		return s.forward.pass(ctx, r, m), ""
+		if got := s.forward.ask(ctx, r); got != nil {
+			got.Id, got.Compress = r.Id, true
+			return got, ""
+		}
+		m.Rcode = dns.RcodeServerFailure
 	default:
 		m.Rcode = dns.RcodeRefused
 	}

@@ -156,7 +156,6 @@ func firstLine(s string) string {
 	return s
 }
 
-// unitShow asks systemd about a unit.
 func unitShow(ctx context.Context, unit string) (map[string]string, error) {
 	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property="+unitProperties, "--", unit).Output() //nolint:gosec // the unit is an argument.
 	if err != nil {

@@ -295,7 +295,6 @@ func (b *Backend) Follow(ctx context.Context, lists <-chan []view.Member, done f
 	}
 }
 
-// maxWeight is the largest weight that HAProxy takes.
 const maxWeight = 256
 
 // State of a slot.

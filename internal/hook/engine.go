@@ -192,7 +192,6 @@ func (e *Engine) schedule(c Config) (Schedule, error) {
 	return ParseSchedule(line, path+"\x00"+c.Name)
 }
 
-// plain runs a command that needs no lease.
 func (e *Engine) plain(ctx context.Context, c proc.Command) (proc.Result, error) {
 	if e.Options.Run != nil {
 		return e.Options.Run(ctx, c)
@@ -274,7 +273,11 @@ func (p *place) run(ctx context.Context) {
 			}
 		}
 		for name, c := range want {
-			running[name] = p.start(ctx, c)
+			ctx, cancel := context.WithCancel(ctx)
+			runner := p.runner(c)
+			var wg sync.WaitGroup
+			wg.Go(func() { runner.run(ctx) })
+			running[name] = runningHook{c, func() { cancel(); wg.Wait() }}
 		}
 		select {
 		case <-ctx.Done():
@@ -287,14 +290,6 @@ func (p *place) run(ctx context.Context) {
 func same(a, b Config) bool {
 	a.Command.Args, b.Command.Args = nil, nil
 	return reflect.DeepEqual(a, b)
-}
-
-func (p *place) start(ctx context.Context, c Config) runningHook {
-	ctx, cancel := context.WithCancel(ctx)
-	runner := p.runner(c)
-	var wg sync.WaitGroup
-	wg.Go(func() { runner.run(ctx) })
-	return runningHook{c, func() { cancel(); wg.Wait() }}
 }
 
 func (p *place) runner(c Config) *runner {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,12 +83,10 @@ func zoneOf(line string) *time.Location {
 // before, because they were set back in between.
 func repeated(t time.Time, zone *time.Location) bool {
 	_, offset := t.In(zone).Zone()
-	for _, back := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour} {
-		if _, before := t.Add(-back).In(zone).Zone(); before-offset == int(back.Seconds()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour}, func(back time.Duration) bool {
+		_, before := t.Add(-back).In(zone).Zone()
+		return before-offset == int(back.Seconds())
+	})
 }
 
 // tildes turns "a~b" into "H(a-b)", field by field.

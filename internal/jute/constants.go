@@ -83,9 +83,7 @@ const (
 )
 
 // States in watch events.
-const (
-	StateSyncConnected int32 = 3
-)
+const StateSyncConnected int32 = 3
 
 // Permissions of an ACL.
 const (

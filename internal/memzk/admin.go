@@ -317,7 +317,16 @@ func (s *Server) fourLetterWord(word string) string {
 		return fmt.Sprintf("clientPort=0\ntickTime=%d\nmaxClientCnxns=0\nminSessionTimeout=%d\nmaxSessionTimeout=%d\nserverId=0\n",
 			o.TickTime.Milliseconds(), o.MinTimeout.Milliseconds(), o.MaxTimeout.Milliseconds())
 	case "dump":
-		return s.dump()
+		var b strings.Builder
+		fmt.Fprintf(&b, "SessionTracker dump:\nSession Sets (%d):\n", len(s.sessions))
+		fmt.Fprintf(&b, "ephemeral nodes dump:\nSessions with Ephemerals (%d):\n", len(s.primary.tree.ephemerals))
+		for id, paths := range s.primary.tree.ephemerals {
+			fmt.Fprintf(&b, "0x%x:\n", id)
+			for path := range paths {
+				fmt.Fprintf(&b, "\t%s\n", path)
+			}
+		}
+		return b.String()
 	}
 	return s.wchs()
 }
@@ -399,17 +408,4 @@ func (s *Server) wchs() string {
 	}
 	return fmt.Sprintf("%d connections watching %d paths\nTotal watches:%d\n",
 		len(watching), len(paths), n.Data+n.Children+n.Persistent+n.Recursive)
-}
-
-func (s *Server) dump() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "SessionTracker dump:\nSession Sets (%d):\n", len(s.sessions))
-	fmt.Fprintf(&b, "ephemeral nodes dump:\nSessions with Ephemerals (%d):\n", len(s.primary.tree.ephemerals))
-	for id, paths := range s.primary.tree.ephemerals {
-		fmt.Fprintf(&b, "0x%x:\n", id)
-		for path := range paths {
-			fmt.Fprintf(&b, "\t%s\n", path)
-		}
-	}
-	return b.String()
 }

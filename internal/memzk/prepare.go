@@ -86,7 +86,6 @@ func (p *preparer) permitted(path string, perm int32) (*record, error) {
 	return r, checkACL(r.acl, perm, p.ids)
 }
 
-// prepare adds the step of one request.
 func (p *preparer) prepare(op int32, r request) error {
 	switch {
 	case jute.IsCreate(op):
@@ -180,7 +179,6 @@ func (p *preparer) delete(path string, version int32) error {
 	return nil
 }
 
-// change prepares setData, setACL and check.
 func (p *preparer) change(op int32, r request) error {
 	if err := validatePath(r.path); err != nil {
 		return err

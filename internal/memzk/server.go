@@ -50,9 +50,7 @@ func New(opts Options) *Server {
 	opts.ContainerInterval = cmp.Or(max(opts.ContainerInterval, 0), DefaultContainerInterval)
 	opts.MaxFrame = cmp.Or(max(opts.MaxFrame, 0), DefaultMaxFrame)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	if opts.Faults == nil {
-		opts.Faults = noFaults{}
-	}
+	opts.Faults = cmp.Or[Faults](opts.Faults, noFaults{})
 	var err error
 	if opts.Version, err = Personality(cmp.Or(opts.Version, DefaultVersion)); err != nil {
 		panic("memzk: " + err.Error())

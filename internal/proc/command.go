@@ -91,8 +91,15 @@ func (e *ExitError) Error() string {
 	default:
 		fmt.Fprintf(&b, "exit status %d", e.Result.Code)
 	}
-	if last := lastLines(e.Result.Output, 400); last != "" {
-		b.WriteString(": " + last)
+	last := strings.TrimSpace(e.Result.Output)
+	if n := len(last) - 400; n > 0 {
+		last = last[n:]
+		if i := strings.IndexByte(last, '\n'); i >= 0 && i < len(last)-1 {
+			last = last[i+1:]
+		}
+	}
+	if last != "" {
+		b.WriteString(": " + strings.ToValidUTF8(strings.ReplaceAll(last, "\n", "; "), "?"))
 	}
 	return b.String()
 }
@@ -102,18 +109,6 @@ func (e *ExitError) ExitStatus() int { return e.Result.Code }
 
 // Unwrap gives the cause.
 func (e *ExitError) Unwrap() error { return e.Cause }
-
-// lastLines is the end of the output on one line, at most n bytes.
-func lastLines(out string, n int) string {
-	out = strings.TrimSpace(out)
-	if len(out) > n {
-		out = out[len(out)-n:]
-		if i := strings.IndexByte(out, '\n'); i >= 0 && i < len(out)-1 {
-			out = out[i+1:]
-		}
-	}
-	return strings.ToValidUTF8(strings.ReplaceAll(out, "\n", "; "), "?")
-}
 
 func program(args []string) string {
 	if len(args) == 0 {

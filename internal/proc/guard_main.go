@@ -207,7 +207,11 @@ func takeTerminal(pid int) *terminal {
 	// TTOU. The command has started already, so it does not inherit that.
 	signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN)
 	t.resume()
-	go t.watch()
+	go func() { // until the command has ended
+		for sig := waitStopped(t.child); sig != 0; sig = waitStopped(t.child) {
+			t.stopped <- sig
+		}
+	}()
 	return t
 }
 
@@ -226,13 +230,6 @@ func (t *terminal) lend(group int) {
 	_ = unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group)
 	if group == t.child {
 		signalGroup(group, syscall.SIGCONT)
-	}
-}
-
-// watch reports each stop of the command, until it has ended.
-func (t *terminal) watch() {
-	for sig := waitStopped(t.child); sig != 0; sig = waitStopped(t.child) {
-		t.stopped <- sig
 	}
 }
 

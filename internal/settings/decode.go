@@ -43,7 +43,6 @@ type shape struct {
 	kinds            []*shape // what the label picks, if it does
 }
 
-// blocks reads the blocks of a type.
 func (d *decoder) blocks(name, label, doc string) []*decoder {
 	taken := &shape{name: name, label: label, doc: doc}
 	d.shape.blocks = append(d.shape.blocks, taken)

@@ -155,7 +155,6 @@ func (r rule) limits() string {
 	return ""
 }
 
-// block is a labelled block.
 type block struct {
 	kind, name string
 	at         hcl.Range
@@ -170,7 +169,6 @@ func (s *Settings) find(kind, name string) (block, bool) {
 	return s.blocks[i], true
 }
 
-// labelled are the blocks that have a name.
 var labelled = []string{"service", "config", "group", "groups", "format", "election", "template", "bundle", "hook", "exec"}
 
 // index collects the names of all blocks. It reports a label that is used twice within

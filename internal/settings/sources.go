@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -105,9 +106,7 @@ func (s *Settings) guard(d *decoder) registry.GuardConfig {
 			Probe:      b.boolean("probe,optional", `is:"bool" default:"false" doc:"Connect to the members that are kept, by TCP, every 2 s: a member that fails three times in a row is dropped."`),
 		}
 	}
-	if c.Hold == 0 {
-		c.Hold = -1 // until it is accepted
-	}
+	c.Hold = cmp.Or(c.Hold, -1) // until it is accepted
 	return c
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// maxTemplate bounds a template file.
 const maxTemplate = 16 << 20
 
 func (s *Settings) resolveBundles(d *decoder) {
@@ -191,12 +190,10 @@ func (s *Settings) isSettings(path string) bool {
 	if slices.Contains(s.realFiles, path) {
 		return true
 	}
-	for _, p := range s.given {
-		if abs, err := filepath.Abs(p); err == nil && isSettingsName(filepath.Base(path)) && realPath(filepath.Join(abs, filepath.Base(path))) == path {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.given, func(p string) bool {
+		abs, err := filepath.Abs(p)
+		return err == nil && isSettingsName(filepath.Base(path)) && realPath(filepath.Join(abs, filepath.Base(path))) == path
+	})
 }
 
 func position(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
@@ -252,7 +249,6 @@ type destination struct {
 	eval  func(*template.Each) (string, error)
 }
 
-// destination reads the destination of a template.
 func (s *Settings) destination(expr expression, forEach bool) destination {
 	d := destination{at: expr.At}
 	if !expr.Set {

@@ -166,14 +166,9 @@ func Problems(hosts []fleet.HostStatus) []*Problem {
 			add(h.ID, f, max(SeverityOf(f.Code), Warning))
 		}
 	}
-	list := make([]*Problem, 0, len(found))
-	for _, p := range found {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b *Problem) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b *Problem) int {
 		return cmp.Or(cmp.Compare(b.State, a.State), cmp.Compare(len(b.Hosts), len(a.Hosts)), a.Since.Compare(b.Since), cmp.Compare(a.String(), b.String()))
 	})
-	return list
 }
 
 // Names lists the first hosts of the problem.

@@ -193,7 +193,11 @@ func (c *Console) document(v any, indent bool) error {
 		if c.documents++; c.documents > 1 {
 			out.WriteString("---\n")
 		}
-		if data, err = toYAML(data); err != nil {
+		var fields yaml.MapSlice // in the same order; JSON is YAML, so that the one reads the other
+		if err := yaml.Unmarshal(data, &fields); err != nil {
+			return err
+		}
+		if data, err = yaml.Marshal(fields); err != nil {
 			return err
 		}
 		out.Write(data)
@@ -251,14 +255,4 @@ func EscapeJSON(data []byte) []byte {
 		}
 	}
 	return b.Bytes()
-}
-
-// toYAML is a JSON document as YAML, with the fields in the same order. JSON is
-// YAML, so that the one reads the other.
-func toYAML(data []byte) ([]byte, error) {
-	var fields yaml.MapSlice
-	if err := yaml.Unmarshal(data, &fields); err != nil {
-		return nil, err
-	}
-	return yaml.Marshal(fields)
 }

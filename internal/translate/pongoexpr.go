@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -172,23 +173,20 @@ func (e *expression) relation() value {
 	case "":
 		return left
 	case "in":
-		return contained(left, e.sum())
+		whole := e.sum()
+		operands := " " + paren(whole.code) + " " + paren(left.code)
+		switch {
+		case left.kind == ofText && whole.kind == ofText:
+			return value{"contains" + operands, ofBool}
+		case left.kind == ofText && whole.kind == ofTexts:
+			return value{"in" + operands, ofBool}
+		case left.kind == ofText && whole.kind == ofData:
+			return value{`or (and (kindIs "map" ` + paren(whole.code) + ") (hasKey" + operands + ")) (in" + operands + ")", ofBool}
+		}
+		panic(problem("in of these values"))
 	default:
 		return compared(op, left, e.relation())
 	}
-}
-
-func contained(part, whole value) value {
-	switch {
-	case part.kind == ofText && whole.kind == ofText:
-		return value{"contains " + paren(whole.code) + " " + paren(part.code), ofBool}
-	case part.kind == ofText && whole.kind == ofTexts:
-		return value{"in " + paren(whole.code) + " " + paren(part.code), ofBool}
-	case part.kind == ofText && whole.kind == ofData:
-		operands := " " + paren(whole.code) + " " + paren(part.code)
-		return value{`or (and (kindIs "map" ` + paren(whole.code) + ") (hasKey" + operands + ")) (in" + operands + ")", ofBool}
-	}
-	panic(problem("in of these values"))
 }
 
 // compared compares as pongo2 does: values of two kinds are never equal.
@@ -305,9 +303,7 @@ func filtered(name string, in value, arg *value) value {
 			continue
 		}
 		out := value{c.code, c.gives}
-		if out.kind == 0 {
-			out.kind = in.kind
-		}
+		out.kind = cmp.Or(out.kind, in.kind)
 		if arg != nil {
 			code := arg.code
 			if name == "index" {
@@ -360,7 +356,13 @@ func (e *expression) operand() value {
 	if f, ok := pongoFunctions[word]; ok && f.takes == "" && word != "printf" {
 		return value{f.code, f.gives}
 	}
-	v := e.p.variable(word)
+	v, known := e.p.scope[word]
+	switch {
+	case word == "forloop":
+		v = value{code: word}
+	case !known:
+		panic(problemf("there is no variable %s", word))
+	}
 	for v.code == "forloop" || e.peek() == "." || e.peek() == "[" {
 		v = e.field(v)
 	}

@@ -131,7 +131,18 @@ func (p *pongo) statement(n node, word string, e *expression, body []node) {
 		p.declareMacro(e, body)
 	case "with":
 		p.inScope(body, func() {
-			p.with(e)
+			old := slices.Contains(e.list, "as") // VALUE as NAME, not NAME=VALUE
+			for len(e.list) > 0 {
+				if old {
+					v := e.or()
+					e.must("as")
+					p.local(e.must(), v)
+					continue
+				}
+				name := e.must()
+				e.must("=")
+				p.local(name, e.or())
+			}
 			p.nodes(body)
 		})
 	case "for":
@@ -159,22 +170,6 @@ func (p *pongo) declareMacro(e *expression, body []node) {
 		}
 	}
 	p.macros[name] = m
-}
-
-// with is a list of NAME=VALUE, or of VALUE as NAME.
-func (p *pongo) with(e *expression) {
-	old := slices.Contains(e.list, "as")
-	for len(e.list) > 0 {
-		if old {
-			v := e.or()
-			e.must("as")
-			p.local(e.must(), v)
-			continue
-		}
-		name := e.must()
-		e.must("=")
-		p.local(name, e.or())
-	}
 }
 
 // branches translates an if: a variable that is set in it stays.
@@ -348,16 +343,4 @@ func (p *pongo) counter(field string) value {
 		return value{"subtract (add 1 " + i + ") (len " + list + ")", ofInt}
 	}
 	panic(problemf("forloop.%s", field))
-}
-
-// variable is a variable of the template.
-func (p *pongo) variable(name string) value {
-	if name == "forloop" {
-		return value{code: name}
-	}
-	v, known := p.scope[name]
-	if !known {
-		panic(problemf("there is no variable %s", name))
-	}
-	return v
 }

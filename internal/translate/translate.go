@@ -100,7 +100,6 @@ type other struct {
 	notes
 }
 
-// program is a supervised program.
 type program struct {
 	command             []string
 	signal, splay, kill string
@@ -506,7 +505,6 @@ func comment(b *strings.Builder, notes []note) {
 	}
 }
 
-// print prints the block of a template.
 func (t *Template) print(b *strings.Builder, inline bool, inherit inheritance) {
 	fmt.Fprintf(b, "\ntemplate %q {\n", t.Name)
 	comment(b, t.list)

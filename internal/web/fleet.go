@@ -255,7 +255,6 @@ type samples struct {
 	renders []int
 }
 
-// take adds a sample.
 func (h *samples) take(s *Server) {
 	members := s.memberCount()
 	h.mu.Lock()
@@ -286,7 +285,6 @@ func keep(list []int, n int) []int {
 	return list[max(0, len(list)-samplesKept):]
 }
 
-// sparks are the lines of the fleet's page.
 func (s *Server) sparks(trees []treeView, now time.Time) []spark {
 	s.samples.mu.Lock()
 	defer s.samples.mu.Unlock()

@@ -369,7 +369,6 @@ func mostConnections(settings int) int {
 // mostStreams leaves a quarter of the connections to those who do not wait.
 func (s *Server) mostStreams() int64 { return int64(s.mostHTTP() * 3 / 4) }
 
-// mostHTTP is the bound of the HTTP listener.
 func (s *Server) mostHTTP() int { return mostConnections(s.settings().MaxConnections) }
 
 // maxSocketPath is how long the path of a unix socket may be.
@@ -426,10 +425,6 @@ type peerID struct {
 	pid int32
 }
 
-// String returns the peer for the log.
-func (p peerID) String() string { return fmt.Sprintf("uid %d pid %d", p.uid, p.pid) }
-
-// name returns the user of the peer.
 func (p peerID) name() string {
 	u, err := user.LookupId(strconv.FormatUint(uint64(p.uid), 10))
 	if err != nil {

@@ -84,7 +84,6 @@ func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
 	mux.HandleFunc("GET /sd/prometheus", s.servePrometheus)
 }
 
-// order carries out one order.
 func (s *Server) order(w http.ResponseWriter, r *http.Request, path string, fn Order) {
 	if r.Header.Get("Content-Type") != "application/json" {
 		refuse(w, http.StatusUnsupportedMediaType, errors.New("the body must be JSON"))
@@ -98,7 +97,7 @@ func (s *Server) order(w http.ResponseWriter, r *http.Request, path string, fn O
 	err := fn(r.Context(), o)
 	log, by := s.Logger.With("order", path, "name", o["name"]), ""
 	if from, known := peer(r.Context()); known {
-		log, by = log.With("peer", from.String()), from.name()
+		log, by = log.With("peer", fmt.Sprintf("uid %d pid %d", from.uid, from.pid)), from.name()
 	}
 	if err != nil {
 		log.Warn("order refused", "err", err)
