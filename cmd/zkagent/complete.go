@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -32,37 +33,20 @@ const (
 	completeHosts = 2 * time.Second
 )
 
-// namedArg describes one argument of a command that names something of the settings.
-type namedArg struct {
-	at    int // index of the argument; those before it are files
-	names func(*agent.Config) []string
+// namedArgs maps commands to what their first argument names in the settings. A
+// NAME|PATH in the synopsis of a command is a config, and a NAME or PATH of other
+// commands a znode.
+var namedArgs = map[string]func(*agent.Config) []string{
+	"members": groupNames, "members accept": groupNames, "watch": groupNames, "haproxy": groupNames, "resign": electionNames, "elect": electionNames,
+	"render": bundleNames, "blame": bundleNames, "explain": bundleNames, "history": bundleNames, "hooks run": hookNames, "hooks log": hookNames,
 }
 
-// namedArgs maps commands to their arguments that name something of the settings.
-var namedArgs = map[string]namedArg{
-	"members": {0, groupNames}, "members accept": {0, groupNames}, "watch": {0, groupNames}, "resign": {0, electionNames}, "elect": {0, electionNames},
-	"render": {0, bundleNames}, "blame": {0, bundleNames}, "explain": {0, bundleNames}, "history": {0, bundleNames}, "hooks run": {0, hookNames}, "hooks log": {0, hookNames}, "fleet": {0, configNames}, "exec": {0, configNames},
-	"audit": {0, configNames}, "config get": {0, configNames}, "config diff": {0, configNames}, "config history": {0, configNames}, "config rollback": {0, configNames},
-	"config edit": {0, configNames}, "config freeze": {0, configNames}, "config unfreeze": {0, configNames}, "config export": {0, configNames},
-	"config convert": {0, configNames}, "config gc": {0, configNames}, "config schema": {0, configNames}, "config finish": {0, configNames},
-	"config plan": {1, configNames}, "config publish": {1, configNames}, "config import": {1, configNames},
-	"rollout status": {0, configNames}, "rollout watch": {0, configNames}, "rollout pause": {0, configNames}, "rollout resume": {0, configNames},
-	"rollout abort": {0, configNames}, "rollout retry": {0, configNames}, "rollout undo": {0, configNames}, "rollout rollback": {0, configNames}, "rollout list": {0, configNames},
-}
-
-// takesKey are the commands whose argument after a config is one of its keys, and
-// takesPath those whose first argument is a znode.
-var (
-	takesKey  = []string{"config get", "config edit"}
-	takesPath = []string{
-		"config list", "zk ls", "zk tree", "zk get", "zk stat", "zk acl", "zk acl set", "zk export", "zk create", "zk set", "zk rm", "lock", "haproxy",
-		"barrier wait", "barrier close", "barrier open", "queue put", "queue take", "queue len", "queue ls", "queue peek", "queue purge",
-	}
-)
+// takesKey are the commands whose argument after a config is one of its keys.
+var takesKey = []string{"config get", "config edit"}
 
 var flagNames = map[[2]string]func(*agent.Config) []string{
 	{"maint on", "service"}: serviceNames, {"maint off", "service"}: serviceNames, {"reload", "clear-halt"}: bundleNames,
-	{"events", "template"}: bundleNames, {"exec", "prefix"}: configNames,
+	{"events", "template"}: bundleNames, {"exec", "prefix"}: configNames, {"config publish", "gate"}: groupNames,
 }
 
 // flagValues has the complete value lists of flags, by command and flag; "" means
@@ -76,30 +60,10 @@ var flagValues = map[[2]string][]string{
 }
 
 func completeNames(g *globals, root *cobra.Command) {
-	for path, w := range namedArgs {
-		find(root, path).ValidArgsFunction = func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-			switch {
-			case len(args) == w.at+1 && slices.Contains(takesKey, path):
-				return keysOf(g, args[w.at]), cobra.ShellCompDirectiveNoFileComp
-			case len(args) != w.at:
-				return nil, cobra.ShellCompDirectiveDefault
-			case strings.HasPrefix(begun, "/"):
-				return znodes(g, begun)
-			}
-			return knownNames(g, w.names), cobra.ShellCompDirectiveNoFileComp
-		}
-	}
-	for _, path := range takesPath {
-		find(root, path).ValidArgsFunction = func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return znodes(g, begun)
-		}
-	}
+	completeArgs(g, root)
 	for at, names := range flagNames {
-		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return knownNames(g, names), cobra.ShellCompDirectiveNoFileComp
+		must(find(root, at[0]).RegisterFlagCompletionFunc(at[1], func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+			return completed(g, names, begun)
 		}))
 	}
 	for at, list := range flagValues {
@@ -112,6 +76,46 @@ func completeNames(g *globals, root *cobra.Command) {
 			return lists.Map(hosts, func(h fleet.HostStatus) string { return h.ID }), err
 		}), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completeArgs completes the arguments of c and of the commands below it.
+func completeArgs(g *globals, c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		completeArgs(g, sub)
+	}
+	path := strings.TrimPrefix(c.CommandPath(), "zkagent ")
+	words := strings.Fields(strings.ReplaceAll(c.Use, " [flags]", ""))[1:]
+	at, names := 0, namedArgs[path]
+	if names == nil {
+		at = slices.IndexFunc(words, func(w string) bool { return argName.MatchString(w) })
+		if at < 0 {
+			return
+		}
+		if strings.Contains(words[at], "NAME|PATH") {
+			names = configNames
+		}
+	}
+	many := strings.HasSuffix(words[at], "...")
+	c.ValidArgsFunction = func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == at+1 && slices.Contains(takesKey, path):
+			return keysOf(g, args[at]), cobra.ShellCompDirectiveNoFileComp
+		case len(args) == at || len(args) > at && many:
+			return completed(g, names, begun)
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+}
+
+// argName is an argument that names a config or a znode.
+var argName = regexp.MustCompile(`^\[?(NAME|PATH|NAME\|PATH)\]?(\.\.\.)?$`)
+
+// completed completes a name of the settings or the path of a znode.
+func completed(g *globals, names func(*agent.Config) []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if names == nil || strings.HasPrefix(begun, "/") {
+		return znodes(g, begun)
+	}
+	return knownNames(g, names), cobra.ShellCompDirectiveNoFileComp
 }
 
 // must panics at an error in what is ours, as a table that names an unknown command.

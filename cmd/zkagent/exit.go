@@ -288,21 +288,29 @@ func explainArgs(c *cobra.Command) {
 }
 
 // meant names the command that the user may have meant: it was chosen for the word, it
-// has that name one level below, or a similar one.
+// has that name one level below, it was chosen for the word there, it has that name at
+// the top, or it has a similar one.
 func meant(c *cobra.Command, word string) string {
-	var below []string
-	for _, sub := range c.Commands() {
-		if slices.Contains(sub.SuggestFor, word) {
-			return fmt.Sprintf("; did you mean %q?", sub.CommandPath())
-		}
-		for _, leaf := range sub.Commands() {
-			if !leaf.Hidden && (leaf.Name() == word || leaf.HasAlias(word)) {
-				below = append(below, strconv.Quote(leaf.CommandPath()))
-			}
+	var found [3][]string
+	add := func(rank int, is bool, c *cobra.Command) {
+		if is && !c.Hidden {
+			found[rank] = append(found[rank], strconv.Quote(c.CommandPath()))
 		}
 	}
-	if len(below) > 0 {
-		return "; did you mean " + strings.Join(below, " or ") + "?"
+	for _, sub := range c.Commands() {
+		add(0, slices.Contains(sub.SuggestFor, word), sub)
+		for _, leaf := range sub.Commands() {
+			add(1, leaf.Name() == word || leaf.HasAlias(word), leaf)
+			add(2, slices.Contains(leaf.SuggestFor, word), leaf)
+		}
+	}
+	if top := find(c.Root(), word); top != nil {
+		add(2, true, top)
+	}
+	for _, list := range found {
+		if len(list) > 0 {
+			return "; did you mean " + strings.Join(list, " or ") + "?"
+		}
 	}
 	names := lists.Map(c.Commands(), (*cobra.Command).Name)
 	if name := template.Nearest(word, names); name != "" {

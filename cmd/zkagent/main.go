@@ -315,10 +315,18 @@ func listing(g *globals, name, short string, list func(context.Context, *term.Co
 var (
 	aliases  = map[string][]string{"zk get": {"cat"}, "zk rm": {"delete"}, "rollout list": {"history", "ls"}, "hooks list": {"ls"}, "config list": {"ls"}}
 	triedFor = map[string][]string{
-		"config get": {"show", "cat"}, "config publish": {"push", "put", "apply", "set"}, "config history": {"log", "versions"},
-		"config delete": {"rm", "remove"}, "config rollback": {"undo"},
-		"maint": {"drain", "undrain", "maintenance", "cordon", "uncordon"}, "members": {"services", "service", "groups"}, "fleet": {"hosts", "agents", "nodes"},
-		"events": {"log", "logs"}, "validate": {"check-config", "lint"},
+		"config get": {"show", "cat", "view", "keys", "read", "describe"}, "config history": {"log", "versions"}, "config list": {"status"},
+		"config publish": {"push", "put", "apply", "set", "deploy", "create", "add", "write", "update", "promote"},
+		"config plan":    {"check", "validate", "test", "lint", "dry-run"}, "config freeze": {"lock"}, "config unfreeze": {"unlock"},
+		"config delete": {"rm", "remove", "del"}, "config rollback": {"undo", "revert"}, "config export": {"dump", "save", "backup"},
+		"rollout status": {"show", "get", "info", "votes"}, "rollout abort": {"stop", "cancel", "halt"}, "rollout resume": {"continue", "promote", "start"},
+		"zk set": {"put", "write", "update"}, "zk create": {"mkdir", "touch"}, "zk rm": {"remove", "del", "deleteall"},
+		"zk acl": {"getAcl", "setAcl"}, "zk tree": {"find"}, "zk get": {"show"}, "queue put": {"add", "push"}, "queue take": {"pop", "get"},
+		"maint": {"drain", "undrain", "maintenance", "cordon", "uncordon", "disable", "enable"}, "maint on": {"start"}, "maint off": {"stop", "end"},
+		"members": {"services", "service", "groups", "group", "instances"}, "fleet": {"hosts", "agents", "nodes", "host", "node"},
+		"events": {"log", "logs", "tail"}, "validate": {"check-config", "lint", "verify", "configtest"}, "hooks log": {"history", "logs"},
+		"render": {"template", "templates", "dry-run"}, "run": {"agent", "start", "daemon", "server"}, "leave": {"stop", "shutdown", "quit"},
+		"status": {"info", "health"}, "elect": {"leader", "leaders"}, "explain": {"why"}, "doctor": {"diagnose"}, "lock": {"mutex", "unlock"},
 	}
 )
 

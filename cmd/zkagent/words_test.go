@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // TestComplete_WithServerAlone: paths and keys are completed with --zk and no
@@ -29,6 +32,23 @@ func TestComplete_WithServerAlone(t *testing.T) {
 			t.Errorf("%s: got %q, %v", line, got, err)
 		}
 	}
+	root := newRoot(newGlobals(nil, nil, nil))
+	if err := root.PersistentFlags().Set("zk", strings.TrimPrefix(zk, "ZKAGENT_ZK=")); err != nil {
+		t.Fatal(err)
+	}
+	var every func(*cobra.Command)
+	every = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			every(sub)
+		}
+		if !strings.Contains(c.Use, "PATH") {
+			return
+		}
+		args := slices.Repeat([]string{"DIR"}, strings.Count(c.Use, "FILE"))
+		if got, _ := c.ValidArgsFunction(c, args, "/con"); !slices.Contains(got, "/config") {
+			t.Errorf("%s completes /con to %q", c.Use, got)
+		}
+	}
 	out, err := command(zk, "__complete", "config", "get", "/config/site", "")
 	if err != nil || !strings.Contains(out, "port\n") || !strings.Contains(out, "timeouts/read\n") {
 		t.Errorf("keys: got %q, %v", out, err)
@@ -42,6 +62,8 @@ func TestWords_ThatPeopleTry(t *testing.T) {
 	for line, want := range map[string]string{
 		"config show": "zkagent config get", "config rm": "zkagent config delete", "drain": "zkagent maint", "hosts": "zkagent fleet", "logs": "zkagent events",
 		"publish": "zkagent config publish", "rollback": "zkagent config rollback", "undo": "zkagent rollout undo", "cat": "zkagent zk get",
+		"deploy": "zkagent config publish", "config revert": "zkagent config rollback", "config audit": "zkagent audit", "rollout info": "zkagent rollout status",
+		"show": `zkagent config get" or "zkagent rollout status" or "zkagent zk get`, "zk setAcl": "zkagent zk acl", "stop": "zkagent leave",
 	} {
 		var talk bytes.Buffer
 		code := run(strings.Fields(line), strings.NewReader(""), &bytes.Buffer{}, &talk)
