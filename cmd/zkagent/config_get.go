@@ -149,20 +149,23 @@ func printKey(ctx context.Context, console *term.Console, s *session.Session, t 
 
 func printTree(console *term.Console, tree *view.Tree, keysOnly bool) error {
 	type pair struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
+		Key   string  `json:"key"`
+		Value *string `json:"value,omitempty"` // nil with --keys
 	}
 	var list []pair
 	for path, k := range tree.Keys().All() {
-		list = append(list, pair{path, string(k.Value)})
+		list = append(list, pair{Key: path})
+		if !keysOnly {
+			list[len(list)-1].Value = new(string(k.Value))
+		}
 	}
 	if console.IsJSON() {
 		return term.PrintList(console, "keys", list)
 	}
 	for _, p := range list {
 		line := p.Key
-		if !keysOnly {
-			line += " = " + strings.TrimSuffix(p.Value, "\n")
+		if p.Value != nil {
+			line += " = " + strings.TrimSuffix(*p.Value, "\n")
 		}
 		_ = console.Data([]byte(line + "\n"))
 	}

@@ -48,7 +48,7 @@ func newRenderCommand(g *globals) *cobra.Command {
 names the template or bundle that makes it. Nothing is reloaded. Templates that do
 not use ZooKeeper need no server; otherwise the command says what it waits for.
 With --exit-code the code is 1 when a file differs from what was rendered, and 70
-when rendering failed.`,
+when rendering failed. With --json each file is one line.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.lastGood && o.data != "" {
 				return usagef("--last-good and --data exclude each other")

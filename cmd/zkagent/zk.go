@@ -129,7 +129,7 @@ func newZKTreeCommand(g *globals) *cobra.Command {
 		})
 	})
 	c.Flags().IntVar(&levels, "depth", 0, "number of levels to show below the znode (default: all)")
-	c.Flags().BoolVar(&withData, "data", false, "show the data, too: the beginning in text, all of it in JSON")
+	c.Flags().BoolVar(&withData, "data", false, "show the data, too: the beginning in text, all of it with --json, which prints a line for each znode")
 	return c
 }
 
