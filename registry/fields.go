@@ -104,8 +104,12 @@ func (f *Fields) read(m *view.Member, match *regexp.Regexp, r *reading) error {
 		address = strings.Join(parts, ":")
 	}
 	weight, status := r.text(f.Weight), r.text(f.Status)
-	for label, place := range f.Labels {
-		setLabel(m, label, r.text(place))
+	for _, label := range slices.Sorted(maps.Keys(f.Labels)) {
+		labelled := reading{name: r.name, data: r.data} // a member never fails for its labels
+		setLabel(m, label, labelled.text(f.Labels[label]))
+		if labelled.err != nil && m.LabelsLeftOut == "" {
+			m.LabelsLeftOut = view.RawText(fmt.Sprintf("label %s: %v", label, labelled.err))
+		}
 	}
 	switch {
 	case r.err != nil:
@@ -118,7 +122,9 @@ func (f *Fields) read(m *view.Member, match *regexp.Regexp, r *reading) error {
 		m.Port, err = parsePort(port)
 	}
 	if err == nil && weight != "" {
-		m.Weight, err = strconv.Atoi(weight)
+		if m.Weight, err = strconv.Atoi(weight); err != nil {
+			err = errors.New("weight is not an integer")
+		}
 	}
 	m.Status = f.status(status)
 	return err

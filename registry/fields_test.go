@@ -41,6 +41,13 @@ func TestFields(t *testing.T) {
 		{nested, "n1", `{"node":{"host":"a; rm -rf /","port":1}}`, view.Member{}, "host"},
 		{nested, "n1", `{"node":{"port":1}}`, view.Member{}, "address is missing"},
 		{nested, "n1", `{"node":[1]}`, view.Member{}, "node"},
+		{nested, "n1", `{"node":{"host":"10.0.0.1","port":1},"weight":1e400}`, view.Member{}, "weight is not an integer"},
+		{nested, "n1", `{"node":{"host":"10.0.0.1","port":1},"meta":{"zone":["a"]}}`, view.Member{
+			Host: "10.0.0.1", Port: 1, Weight: 1, Status: view.StatusUp, Labels: map[string]string{"znode": "n1"}, LabelsLeftOut: "label zone: zone is not a single value",
+		}, ""},
+		{nested, "n1", `{"node":{"host":"10.0.0.1","port":1},"meta":7}`, view.Member{
+			Host: "10.0.0.1", Port: 1, Weight: 1, Status: view.StatusUp, Labels: map[string]string{"znode": "n1"}, LabelsLeftOut: "label zone: meta is not an object",
+		}, ""},
 		{nested, "n1", `not JSON`, view.Member{}, "JSON"},
 		{solr, "10.0.0.7:8983_solr", "", view.Member{Host: "10.0.0.7", Port: 8983, Weight: 1, Status: view.StatusUp}, ""},
 		{solr, "elsewhere", "", view.Member{}, "does not match"},
@@ -74,7 +81,7 @@ func TestFields(t *testing.T) {
 			continue
 		}
 		if err != nil || got.Host != c.want.Host || got.Port != c.want.Port || got.Weight != c.want.Weight || got.Status != c.want.Status ||
-			c.want.ID != "" && got.ID != c.want.ID || !maps.Equal(got.Labels, c.want.Labels) {
+			c.want.ID != "" && got.ID != c.want.ID || got.LabelsLeftOut != c.want.LabelsLeftOut || !maps.Equal(got.Labels, c.want.Labels) {
 			t.Errorf("%s %s: got %+v, %v", c.name, c.data, got, err)
 		}
 	}
