@@ -115,7 +115,25 @@ func Examine(ctx context.Context, o *Options) ([]Finding, *settings.Settings) {
 		d.systemd(ctx)
 	}
 	d.remaining()
-	return d.list, d.loaded
+	return joined(d.list), d.loaded
+}
+
+// joined names a missing directory or program once, with everything that needs it.
+func joined(list []Finding) []Finding {
+	var once []Finding
+	for _, f := range list {
+		i := slices.IndexFunc(once, func(o Finding) bool {
+			local := o.Check == "file" || o.Check == "check" || o.Check == "reload" || o.Check == "hook"
+			return local && o.Level != LevelOK && o.Level == f.Level && o.Text == f.Text && o.Hint == f.Hint
+		})
+		switch {
+		case i < 0:
+			once = append(once, f)
+		case !slices.Contains(strings.Split(once[i].About, ", "), f.About):
+			once[i].About += ", " + f.About
+		}
+	}
+	return once
 }
 
 func (d *doctor) settings() {

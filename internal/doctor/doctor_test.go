@@ -292,6 +292,17 @@ func TestDoctor_Once(t *testing.T) {
 			t.Errorf("%+v: got %q, want %q", c.found, got, c.want)
 		}
 	}
+	same := []Finding{
+		{LevelFail, "check", "template a", "no nginx", "install it"},
+		{LevelOK, "preview", "template a", "fine", ""},
+		{LevelFail, "reload", "template a", "no nginx", "install it"},
+		{LevelFail, "check", "template b", "no nginx", "install it"},
+		{LevelOK, "preview", "template b", "fine", ""},
+		{LevelFail, "hook", "c", "no cat", "install it"},
+	}
+	if got := joined(same); len(got) != 4 || got[0].About != "template a, template b" || got[3] != same[5] {
+		t.Errorf("two missing programs: %+v", got)
+	}
 	socket := filepath.Join(t.TempDir(), "s")
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	if err != nil {
