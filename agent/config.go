@@ -15,9 +15,9 @@ import (
 	"github.com/zkagent/zkagent/session"
 )
 
-// Config is everything that one agent does, as plain values: what
-// internal/settings makes of the settings files. It is not changed once it
-// has been handed over; a reload brings a new one.
+// Config describes everything that one agent does, as plain values. Package
+// internal/settings creates it from the settings files. Nobody changes a Config that an
+// agent uses; a reload brings a new one.
 type Config struct {
 	ID       string        // agent id
 	Host     string        // host name

@@ -78,7 +78,7 @@ func (e *ExitError) Error() string { return "exec " + e.Name + ": " + e.Err.Erro
 // Unwrap gives the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode is what the agent is to exit with.
+// ExitCode is the code with which the agent must exit.
 func (e *ExitError) ExitCode() int { return e.Code }
 
 // run supervises until ctx ends or the program ends by itself.

@@ -71,7 +71,7 @@ const (
 
 // Errors that callers branch on.
 var (
-	// ErrNotReady says that a flat tree has no ready, or that the tree does not exist.
+	// ErrNotReady means that the tree does not exist, or is a flat tree without ready.
 	ErrNotReady = trees.ErrNotReady
 	// ErrBounds says that a tree or a publish is over a limit.
 	ErrBounds = trees.ErrBounds

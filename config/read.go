@@ -50,10 +50,10 @@ func ReadVersion(ctx context.Context, s *session.Session, root string, n int64) 
 	return c.Tree("", root, trees.Ready{Previous: c.Parent}, 0), nil
 }
 
-// Lookup reads one key of the tree in use, and the generation of that tree. It
-// costs a few requests for a tree of any size, so it can serve as a name service. A
-// missing key or tree is an error that matches [ErrNoKey] or [ErrNotReady], and damage
-// that it meets one that matches [ErrDamaged].
+// Lookup reads one key of the tree in use, and the generation of that tree. It costs a
+// few requests for a tree of any size, so it can serve as a name service. A missing key
+// is an error that matches [ErrNoKey], a missing tree one that matches [ErrNotReady],
+// and damaged data one that matches [ErrDamaged].
 func Lookup(ctx context.Context, s *session.Session, root, key string) ([]byte, int64, error) {
 	if err := ValidateKey(key); err != nil {
 		return nil, 0, fmt.Errorf("look up: %w", err)
@@ -120,7 +120,7 @@ const (
 type Change struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind"` // added, changed or removed
-	// Old and New are the values; nil where there is none.
+	// Old and New are the values. Old is nil for a new key, New for a deleted one.
 	Old []byte `json:"-"`
 	New []byte `json:"-"`
 }

@@ -123,16 +123,16 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 	return fmt.Errorf("election %s: %w", c.cfg.Name, failed)
 }
 
-// Serve stands in each session of m, one after another, until ctx ends or the only term
-// is over. It returns nil then, and otherwise what [session.Manager.Each] returns. The
-// Manager's Run must be running.
+// Serve is a candidate in one session of m after another, until ctx ends or the only
+// term is over. Then it returns nil. Otherwise it returns the error of
+// [session.Manager.Each]. The Manager's Run must be running.
 func (c *Candidate) Serve(ctx context.Context, m *session.Manager) error {
 	return m.Each(ctx, func(ctx context.Context, s *session.Session) error { return c.Run(ctx, s, nil) })
 }
 
 // Resign ends the term, or the wait for one, and deletes our znode. It returns when the
-// znode is deleted. Run then rests for a third of the session timeout and joins again, at
-// the end of the line. Resign returns nil when the candidate does not stand.
+// znode is deleted. Run then rests for a third of the session timeout and joins again,
+// at the end of the line. Resign returns nil when we are not a candidate.
 func (c *Candidate) Resign(ctx context.Context) error {
 	c.mu.Lock()
 	cur := c.cur

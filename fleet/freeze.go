@@ -223,9 +223,9 @@ type trashRecord struct {
 
 func trashPath(root string) string { return root + "-trash" }
 
-// Delete takes a flat or versioned config out of use and keeps what [Restore] needs.
-// Agents that follow it keep their last tree and open a condition. A frozen config, or
-// one with an open rollout, is refused.
+// Delete takes a flat or versioned config out of use, and keeps the data that [Restore]
+// needs. Agents that follow it keep their last tree and open a condition. Delete
+// refuses a frozen config, and one with an open rollout.
 func Delete(ctx context.Context, s *session.Session, root, by, reason string) (Deleted, error) {
 	if err := mustHaveConfig(ctx, s, root); err != nil {
 		return Deleted{}, err

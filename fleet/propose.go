@@ -43,8 +43,8 @@ const (
 )
 
 // Propose opens a rollout and returns its name. It creates everything in one
-// transaction. The errors are [ErrOpen], [ErrNobody], config.ErrFrozen,
-// config.ErrConflict when Base is not in use, and those of the session.
+// transaction. The error matches [ErrOpen], [ErrNobody], [ErrFrozen], [ErrConflict]
+// when Base is not in use, or an error of the session.
 func Propose(ctx context.Context, s *session.Session, r Request) (string, error) {
 	if err := (RolloutConfig{Strategy: r.Strategy}).Check(); err != nil {
 		return "", fmt.Errorf("propose: %w", err)

@@ -24,8 +24,8 @@ type State struct {
 	Gate     Gate
 	// Progress is the coordinator's last report.
 	Progress Progress
-	// Called lists the called hosts in order. Hosts has the records, including
-	// those of hosts that came later.
+	// Called lists the called hosts in order. Hosts has the records, also of hosts that
+	// came later.
 	Called []string
 	Hosts  map[string]HostRecord
 	// Coordinator is the host that leads the rollout; empty: none.
@@ -33,9 +33,8 @@ type State struct {
 	// GateAt and At are when the gate and the records were written last.
 	GateAt Stamp
 	At     map[string]Stamp
-	// Whole is the zxid up to which the state has every change of the hosts. The
-	// hosts are read one after another, so the state may have or lack later
-	// changes.
+	// Whole is a zxid. The state has every change of the hosts up to it. The hosts are
+	// read one after another, so the state may have or lack later changes.
 	Whole int64
 
 	gate int32 // version of the gate

@@ -297,7 +297,8 @@ type HostRecord struct {
 	Lost     bool   `json:"lost,omitempty"` // started, and absent for the grace time
 	// Canary says that the host got its grant in the canary wave.
 	Canary bool `json:"canary,omitempty"`
-	// Files lists what the version would change here, in votes of a dry run.
+	// Files lists the files that the version would change here. Only votes of a dry run
+	// have it.
 	Files []FileChange `json:"files,omitempty"`
 	More  int          `json:"more,omitempty"` // files beside those
 }

@@ -24,7 +24,7 @@ type RolloutConfig struct {
 	Replace bool
 }
 
-// For returns the strategy for so many hosts.
+// For returns the strategy for this number of hosts.
 func (r RolloutConfig) For(size int) Strategy {
 	s := r.Strategy
 	if share, err := pace.ParseShare(r.Parallel); err == nil {

@@ -1,5 +1,5 @@
-// Package prom counts what sessions and candidates do in metrics of Prometheus.
-// It is a package of its own, so that a program without Prometheus does not contain it.
+// Package prom counts the work of sessions and candidates in metrics of Prometheus. It
+// is a separate package, so that a program without Prometheus does not contain it.
 package prom
 
 import (

@@ -95,8 +95,8 @@ type DoubleBarrierConfig struct {
 	Data []byte // data of our znode, usually a host name
 }
 
-// DoubleBarrier lets N members begin together and end together. Each member has a
-// DoubleBarrier of its own.
+// DoubleBarrier lets N members begin together and end together. Each member needs its
+// own DoubleBarrier.
 type DoubleBarrier struct {
 	s          *session.Session
 	cfg        DoubleBarrierConfig

@@ -41,7 +41,7 @@ func NewGroup(s *session.Session, path string, logger *slog.Logger) *Group {
 }
 
 // Join makes this process a member until ctx or the session ends. It blocks, and
-// returns what [Node.Run] returns.
+// returns the error of [Node.Run].
 func (g *Group) Join(ctx context.Context, id string, data []byte) error {
 	if id == "" || strings.Contains(id, "/") {
 		return fmt.Errorf("join group %s: %w: id %q is not the name of a znode", g.path, session.ErrBadPath, id)

@@ -215,9 +215,9 @@ func NewDelayQueue(s *session.Session, cfg QueueConfig) *DelayQueue {
 	return q
 }
 
-// Put adds an item that can be taken from due on, by the clock of the consumer, in
-// milliseconds. An item with a time in the past can be taken at once. Errors are those
-// of [Queue.Put].
+// Put adds an item that a consumer can take from due on, by the consumer's clock, in
+// milliseconds. If due is in the past, a consumer can take it at once. Put returns the
+// errors of [Queue.Put].
 func (q *DelayQueue) Put(ctx context.Context, body []byte, due time.Time) error {
 	return q.put(ctx, fmt.Sprintf("%s|%08X|", messagePrefix, max(due.UnixMilli(), 0)), body)
 }

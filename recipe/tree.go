@@ -64,9 +64,9 @@ type TreeUpdate struct {
 	Errors map[string]error
 }
 
-// Tree is a live copy of a subtree. It lasts over sessions: a later one reports only what
-// differs. All methods but Run may be called from any goroutine. Calls of Run must not
-// overlap.
+// Tree is a live copy of a subtree. It outlives sessions: in a later session it reports
+// only the differences. Any goroutine may call the methods, except Run: calls of Run
+// must not overlap.
 type Tree struct {
 	cfg    TreeConfig
 	failed map[string]error

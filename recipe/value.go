@@ -63,9 +63,9 @@ func (v *Value[T]) decode(data []byte, stat session.Stat, exists bool) (Versione
 	return got, nil
 }
 
-// Update sets what next returns for the current value, and returns what was set. next is
-// called again with a newer value when another client was first. Its error is returned,
-// and nothing is set.
+// Update calls next with the current value, sets the value that next returns, and
+// returns it. If another client changes the value first, Update calls next again with
+// the newer value. If next returns an error, Update returns it and sets nothing.
 func (v *Value[T]) Update(ctx context.Context, next func(T) (T, error)) (T, error) {
 	var set T
 	if next == nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// Registration is the input of an encoder: what to write about a member. It is also
-// the data of the template of format template.
+// Registration is the input of an encoder: the facts to write about a member. In the
+// format template it is also the data of the template.
 type Registration struct {
 	Service    string // last element of the group's path
 	ID         string // member id

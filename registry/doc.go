@@ -3,15 +3,14 @@
 // ([Group], [Groups]), in the formats of the ecosystem (Nerve, ServerSet,
 // Curator ServiceDiscovery and others, see [Decode] and [Encode]).
 //
-// A group is a znode; each of its children is a member. A Registrar keeps one
-// member there while its checks pass, across sessions. Run its checks with
-// [Registrar.RunChecks] for as long as the program wants, and call [Registrar.Run]
-// once in each session. A Group sends a [view.Group] whenever the members to use
-// have changed. Run it once in each session, too; it remembers what it has seen.
-// Data from ZooKeeper passes three stages. The first decodes and validates. The
-// second damps members that come and go all the time: it marks them down. The
-// third, the guard, does not believe that many members vanish at once
-// ([GuardConfig]).
+// A group is a znode; each of its children is a member. A Registrar keeps one member
+// there while its checks pass, across sessions. Run its checks with
+// [Registrar.RunChecks] for as long as the program wants, and call [Registrar.Run] once
+// in each session. A Group sends a [view.Group] whenever the members to use have
+// changed. Run it once in each session, too; it remembers what it has seen. Data from
+// ZooKeeper passes three stages. The first decodes and validates. The second damps
+// members that come and go all the time: it marks them down. The third is the guard:
+// when many members vanish at once, it keeps them for a while ([GuardConfig]).
 //
 // Guarantees: a member is registered only after its checks have risen, under a
 // znode whose owner is this session; a disconnect alone changes nothing. Member

@@ -295,8 +295,8 @@ func (g *Group) notify(u *view.Group, wasHolding bool) {
 }
 
 // Instances reads the members of a group once, as [Group.Run] would show them first. A
-// group that does not exist has none. The error is that of the read, or the cause of ctx
-// or of the end of the session. [Group] follows a group instead.
+// group that does not exist has no members. Instances returns the error of the read, or
+// the cause of the end of ctx or of the session. To follow a group, use [Group].
 func Instances(ctx context.Context, s *session.Session, cfg GroupConfig) ([]view.Member, error) {
 	run, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -323,8 +323,9 @@ type Instance[T any] struct {
 	Err     error // the member's data is not the JSON of a T, and Payload has what could be read
 }
 
-// InstancesOf is [Instances] with the payload of each member: what a record in the format
-// curator has as its payload, or else all data of the member, as JSON.
+// InstancesOf is [Instances] with the payload of each member. In the format curator
+// that is the payload of the record; in other formats it is all data of the member, as
+// JSON.
 func InstancesOf[T any](ctx context.Context, s *session.Session, cfg GroupConfig) ([]Instance[T], error) {
 	all := map[string][]byte{}
 	cfg.took = func(znode string, data []byte) { all[znode] = data }

@@ -35,9 +35,9 @@ type Groups struct {
 	err    string
 }
 
-// NewGroups returns the follower of a set of groups: each child of the znode cfg.Path is a
-// group, to which the other fields apply. It does no I/O and starts nothing. Run reports an
-// invalid cfg.
+// NewGroups returns the follower of a set of groups: each child of the znode cfg.Path
+// is a group, to which the other fields apply. It does no I/O and starts nothing.
+// [Groups.Run] reports an invalid cfg.
 func NewGroups(cfg GroupConfig) *Groups {
 	g := &Groups{cfg: cfg, log: logger(cfg.Logger), wake: make(chan struct{}, 1), groups: map[string]*Group{}}
 	for _, before := range cfg.Before {

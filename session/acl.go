@@ -32,8 +32,9 @@ const (
 
 const permLetters = "rwcda" // by bit
 
-// ParseACL reads an ACL in zkCli's form, "scheme:id:cdrwa"; the id may contain
-// colons, as those of digest do. Its errors show no digest: that may be a password.
+// ParseACL reads an ACL in zkCli's form, "scheme:id:cdrwa"; the id may contain colons,
+// as in the scheme digest. The errors never show a digest, because it may be a
+// password.
 func ParseACL(s string) (ACL, error) {
 	a, err := parseACL(s)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package session is a ZooKeeper client for programs that must know the state of
-// their session. It keeps one session at a time, with a context that ends with the
-// session. The errors of its operations say what happened. Its watches lose no event.
-// Its lease limits how long the program may act on the session's znodes.
+// Package session is a ZooKeeper client for programs that must know the state of their
+// session. It keeps one session at a time, with a context that ends with the session.
+// The error of an operation shows whether it happened. A watch loses no event. The
+// session's lease limits how long the program may act on the session's znodes.
 //
 // # Guarantees
 //
@@ -23,14 +23,14 @@
 //     session, but the client must not rely on it.
 //   - A [Manager] with a state directory takes over the session that its previous process
 //     handed over, or left behind in a crash.
-//   - When Run or Close has returned, no goroutine is left.
+//   - After Run or Close has returned, no goroutine of the session runs.
 //
 // # Limitations
 //
 // Recipes are in package recipe. Reads may be stale, as in all of ZooKeeper;
 // [Session.Sync] catches up. A paused process cannot know that its lease ran out
-// between the check and the act. Fencing tokens (the czxid of what it holds) are for
-// that.
+// between the check and the act. Use fencing tokens against that: the czxid of the
+// znode that the process holds.
 //
 // github.com/go-zookeeper/zk does the dialing, the handshake, the pings and the
 // reconnects. It sees the network through a net.Conn of this package, which repairs

@@ -216,9 +216,9 @@ func (s *Session) LastAnswer() time.Time {
 	return s.awake(s.epoch.Add(time.Duration(n)))
 }
 
-// Lease returns the end of the time in which the process may act on this session's znodes:
-// 2/3 of the timeout after the send time of the latest answered request. It is zero
-// before the first connection.
+// Lease returns the time until which the process may act on this session's znodes: 2/3
+// of the timeout after it sent the latest answered request. It is zero before the first
+// connection.
 func (s *Session) Lease() time.Time {
 	at := s.LastAnswer()
 	if at.IsZero() {

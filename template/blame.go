@@ -103,7 +103,7 @@ type reasons struct {
 	outer *reasons
 }
 
-// Why returns what decided that the part is in the output, outermost first.
+// Why returns the reasons why the part is in the output, outermost first.
 func (p *Part) Why() []Reason {
 	var list []Reason
 	for r := p.why; r != nil; r = r.outer {
@@ -133,7 +133,7 @@ type Blame struct {
 	Literals []int
 }
 
-// BlameOptions are the inputs of [Template.Blame] besides the view.
+// BlameOptions are the other inputs of [Template.Blame], next to the view.
 type BlameOptions struct {
 	Each    *Each       // the element of for_each
 	ForEach view.Source // what Each is an element of
@@ -217,8 +217,8 @@ func (l *Line) Values() []Value {
 	return list
 }
 
-// Why returns the reasons of a line, outermost first, each once. Those of its line
-// break alone are not among them: it often belongs to a loop that begins there.
+// Why returns the reasons of a line, outermost first, each once. It leaves out reasons
+// that apply only to the line break, which often belongs to a loop that begins there.
 func (l *Line) Why() []Reason {
 	var list []Reason
 	seen := map[string]bool{}

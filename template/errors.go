@@ -16,8 +16,8 @@ import (
 
 // Errors of [Parse] and [Template.Render] that callers branch on.
 var (
-	// ErrEmptyGroup: a group that the template uses has no member that is up, and
-	// nothing says what to write then: the present file stays.
+	// ErrEmptyGroup: a group that the template uses has no member that is up, and the
+	// template has no else for this case. The present file stays.
 	ErrEmptyGroup = errors.New("group has no members")
 	// ErrNoKey: a key of a config that is not there. The present file stays, and
 	// the first one waits for the key.

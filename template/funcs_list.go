@@ -370,8 +370,8 @@ func textKeys(v any) any {
 	return v
 }
 
-// Scratch keeps values within one execution. Its methods that change it
-// return an empty text, so that they can stand in a template.
+// Scratch keeps values within one execution. Methods that change it return an empty
+// text, so that a template can call them anywhere.
 type Scratch struct {
 	values map[string]any
 }
@@ -382,7 +382,7 @@ func (s *Scratch) Key(k string) bool {
 	return ok
 }
 
-// Get returns a value, nil when there is none.
+// Get returns the value of a name, or nil if the name has no value.
 func (s *Scratch) Get(k string) any { return s.values[k] }
 
 // Set stores a value.

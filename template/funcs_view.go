@@ -391,8 +391,8 @@ func (e *elses) of(name string) bool {
 	return slices.Contains(e.names, name) || e.any && !slices.Contains(e.named, name)
 }
 
-// Else reports whether the template says, by an else, what to write when the
-// group of that name has no members.
+// Else reports whether the template has an else for the case that the group of that
+// name has no members.
 func (t *Template) Else(group string) bool { return t.elses.of(group) }
 
 func findElses(t *Template) elses {

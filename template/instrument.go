@@ -196,8 +196,8 @@ type Coverage struct {
 	points map[pointKey]*point
 }
 
-// Missed is a line or a branch that was not rendered. A line that was never
-// reached stands for the branches on it.
+// Missed is a line or a branch that no test rendered. For a line that no test reached,
+// it does not list the branches separately.
 type Missed struct {
 	Line   int    `json:"line"`
 	Column int    `json:"column,omitempty"` // of a branch

@@ -93,14 +93,14 @@ type result struct {
 	err  error
 }
 
-// Render executes the template for a view, and for one element of a for_each
-// (nil without). Errors are of type *Error and never hold a value. The bytes must
-// not be changed: parts of them are copied by the next Render.
+// Render executes the template for a view, and for one element of a for_each (nil
+// without). Errors are of type *Error and never contain a value. Do not change the
+// bytes: the next Render copies parts of them.
 //
-// The execution runs in a goroutine of its own that Render waits for. Only an
-// execution that is caught in one endless function call beyond the limit of
-// time is left behind, at most one per template: until it ends the template
-// renders no more.
+// The execution runs in a separate goroutine, and Render waits for it. If one function
+// call does not end within the time limit, Render leaves the goroutine behind. That
+// happens at most once per template: the template renders nothing until that goroutine
+// ends.
 func (t *Template) Render(ctx context.Context, v *view.View, each *Each) ([]byte, error) {
 	if err := each.empty(t.elses.each); err != nil {
 		return nil, &Error{Template: t.cfg.Name, Err: err}

@@ -229,10 +229,10 @@ func (u Use) String() string {
 	return s
 }
 
-// Stale reports whether the text may differ between two views: whether
-// anything that the template uses has changed. It is exact for keys, compares
-// what lies below a prefix, and takes everything of a kind whose names are
-// computed. A changed file or variable is not seen here.
+// Stale reports whether the text may differ between two views, because data that the
+// template uses has changed. It is exact for keys, and compares all keys below a
+// prefix. If the template computes a name, any change of that kind of data counts.
+// Stale does not see changed files or variables.
 func (t *Template) Stale(old, now *view.View) bool {
 	if old == nil || now == nil {
 		return old != now

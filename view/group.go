@@ -113,8 +113,8 @@ func WithStatus(members []Member, status string) ([]Member, bool) {
 // MayServe reports whether the member may get traffic: its status is up.
 func (m Member) MayServe() bool { return m.Status == StatusUp }
 
-// Address returns host and port joined, with brackets around an IPv6 address; without a
-// port it is the host alone.
+// Address returns host and port joined, with brackets around an IPv6 address. Without a
+// port it returns only the host.
 func (m Member) Address() string {
 	if m.Port == 0 {
 		return m.Host
@@ -259,11 +259,11 @@ func CompareHosts(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// IsName reports whether a text from ZooKeeper may name something: an id, a group,
-// a file. A name has 1 to 128 letters, digits and ._:- and does not begin with -, so
-// it means nothing in a configuration file, a shell, a path or a list of arguments.
-// Readers of ZooKeeper apply the rule once, where they read; what does not keep it
-// is left out, and reported.
+// IsName reports whether a text from ZooKeeper may name something: an id, a group, a
+// file. A name has 1 to 128 letters, digits and ._:- and does not begin with -, so it
+// means nothing in a configuration file, a shell, a path or a list of arguments. Code
+// that reads ZooKeeper applies the rule once, right there. It leaves out and reports a
+// name that breaks the rule.
 func IsName(s string) bool {
 	return s != "" && len(s) <= 128 && s[0] != '-' && s != "." && s != ".." && only(s, letters)
 }

@@ -101,10 +101,11 @@ func newConfigRollbackCommand(g *globals) *cobra.Command {
 	var to versionFlag
 	c := &cobra.Command{
 		Use: "rollback NAME|PATH", Short: "Publish an older version again, as a new one",
-		Long: `Publish an older version again, as a new one: by a rollout with --rollout or if the
-tree in use asks for one by its key .rollout.json, otherwise to all hosts at once.
---rollout=false does that in any case. "zkagent rollout undo" lets every subscriber
-vote and then changes all of them together. It also ends a rollout that is open.`,
+		Long: `Publish the content of an older version as a new version. All hosts change at once,
+unless you give --rollout or the tree in use has a key .rollout.json: then a rollout
+brings it to the hosts. With --rollout=false all hosts change at once in any case.
+"zkagent rollout undo" lets every subscriber vote and then changes all of them
+together. It also ends a rollout that is open.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return pipe.run(g, c, args[0], func(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig) error {

@@ -263,10 +263,11 @@ func newExplainCommand(g *globals) *cobra.Command {
 		Long: `Explain a file: whether it is up to date, held back or not yet reloaded, and what
 it waits for. Then come the last ten times that it was written or refused: what
 had changed, and how the check and the reload ended. --diff N adds the last N
-differences. "zkagent blame" says where each line comes from.
+differences. "zkagent blame" shows where each line comes from.
 
-With TEXT, say why that text is not in the file: for the name or the address of a
-host, whether it is registered, flapping, held or down, since when and until when.`,
+With TEXT, explain why that text is not in the file. For the name or the address of
+a host, the command shows whether it is registered, flapping, held or down, since
+when and until when.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 2 {

@@ -49,11 +49,11 @@ func newImportCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "import consul-template|confd|remco|nerve|synapse FILE|DIR", Short: "Translate the settings and templates of another program",
 		Long: `Translate the settings and templates of consul-template (HCL or JSON), confd or
-remco (TOML), and the settings of Nerve and Synapse (JSON). For something that
-it cannot translate it writes a comment with "import:" into the settings, and an
-action that fails into the template. It never writes an empty value instead, and
-validate refuses both marks. The command prints them on standard error, exits
-with 1, and writes the rest all the same.
+remco (TOML), and the settings of Nerve and Synapse (JSON). If it
+cannot translate a part, it never writes an empty value instead. It marks the place:
+in the settings by a comment with "import:", in a template by an action that fails.
+validate refuses both marks. The command prints the marks on standard error, writes
+the rest anyway, and exits with 1.
 
 The settings are printed with the templates in them; --dir writes zkagent.hcl
 and templates/ into a directory instead, and replaces nothing that is there.

@@ -320,7 +320,7 @@ func newLeaveCommand(g *globals) *cobra.Command {
 func newUpgradeCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "upgrade", Short: "Restart the agent's program, and keep its session", Args: cobra.NoArgs,
-		Long: "Make the agent execute its program file again and hand its session over: no member\ndisappears meanwhile, and no leader changes.",
+		Long: "Make the agent start its program file again, for example after an upgrade. The new\nprocess takes over the session: no member disappears, and no leader changes.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return g.order(c.Context(), "/upgrade", nil, "the agent executes its program again")
 		},

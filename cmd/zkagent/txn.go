@@ -84,9 +84,9 @@ func newTxnProposeCommand(g *globals) *cobra.Command {
 	var deadline time.Duration
 	c := &cobra.Command{
 		Use: "propose NAME --sites A,B [-- CMD [ARG...]]", Short: "Open a transaction, wait for all votes, decide",
-		Long: `Open a transaction of the given sites, wait until each has voted, and decide:
-commit when all voted commit, abort otherwise or at the deadline. A command is run
-after a commit, and its exit code is that of zkagent; abort exits with 1.`,
+		Long: `Open a transaction of the given sites, and wait until each has voted or the deadline
+is over. The decision is commit when all sites voted commit, otherwise abort. After a
+commit, zkagent runs the command and exits with its code. After an abort it exits with 1.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			names, command := commandAfter(args, c.ArgsLenAtDash())

@@ -27,12 +27,12 @@ func newValidateCommand(g *globals) *cobra.Command {
 		Use: "validate [FILE|DIR...]", Short: "Check the settings and the templates, and print every error",
 		Long: `Check settings and templates without a server, and print every error, each with
 file, line and column. A syntax error, such as a missing brace, hides the errors
-after it until you repair the syntax. The exit code is 78 if there is an error. Settings can
-be checked on any host: what only this host lacks, such as credentials, is a
-warning unless --host is given.
+after it until you repair the syntax. The exit code is 78 if there is an error. You can
+check settings on any host. Things that this host lacks, such as credentials, are
+warnings; with --host they are errors.
 
-The output says for each template what it does while no member of a group is up:
-keep the file, write it without members, or fail.`,
+For each template, the output shows its behaviour while no member of a group is up:
+it keeps the file, writes it without members, or fails.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				g.config = args

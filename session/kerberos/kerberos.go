@@ -1,6 +1,6 @@
-// Package kerberos is the SASL mechanism GSSAPI with Kerberos 5 (RFC 4752) for
-// sessions with ZooKeeper. It is a package of its own so that programs without
-// Kerberos do not carry it.
+// Package kerberos is the SASL mechanism GSSAPI with Kerberos 5 (RFC 4752) for sessions
+// with ZooKeeper. It is a separate package, so that programs without Kerberos do not
+// contain it.
 //
 // Guarantees: the client and the server prove their identities to each other. The
 // mechanism keeps a service ticket in memory, and every connection uses it. The session
@@ -46,9 +46,9 @@ type Config struct {
 	// Keytab or CredentialCache is the path of the file with the client's keys,
 	// or with a ticket-granting ticket that something else keeps valid.
 	Keytab, CredentialCache string
-	// Service is the first part of the servers' principals; "zookeeper" when
-	// empty. With a slash it is the principal whole, in which _HOST is the host
-	// as the session names it.
+	// Service is the first part of the servers' principals; "zookeeper" when empty.
+	// With a slash it is the whole principal; _HOST in it becomes the host as the
+	// session names it.
 	Service string
 	// Conf is the path of krb5.conf; DefaultConf when empty.
 	Conf string
