@@ -328,7 +328,7 @@ func InTrash(ctx context.Context, s *session.Session, root string) (Deleted, err
 func readTrash(ctx context.Context, s *session.Session, root string) (trashRecord, session.Stat, error) {
 	r, stat, err := readRecord[trashRecord](ctx, s, trashPath(root))
 	if errors.Is(err, session.ErrNoNode) {
-		err = fmt.Errorf("config %s: %w", root, ErrNotDeleted)
+		err = ErrNotDeleted
 	}
 	r.Path = root
 	return r, stat, err

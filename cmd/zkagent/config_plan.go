@@ -474,7 +474,7 @@ func explainRollout(ctx context.Context, s *session.Session, t target, err error
 	case errors.Is(err, fleet.ErrVoting):
 		return fail(exitFailed, err, "\"zkagent rollout abort "+t.name+"\" ends it")
 	case errors.Is(err, fleet.ErrNobody):
-		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the hosts that can vote; \"zkagent maint off\" on a host lets it vote", "--rollout=false publishes to all hosts at once, without a vote")
+		return fail(exitFailed, err, "\"zkagent fleet "+t.name+"\" lists the hosts that can vote; \"zkagent maint off\" on a host lets it vote", "config publish and config rollback with --rollout=false change all hosts at once, without a vote")
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -303,7 +304,7 @@ func newLeaveCommand(g *globals) *cobra.Command {
 		Use: "leave", Short: "Stop the agent: it drains and removes its members, and resigns", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return g.withAgent(c.Context(), func(ctx context.Context, client *web.Client) error {
-				if err := client.Post(ctx, "/leave", nil); err != nil {
+				if err := client.Post(ctx, "/leave", nil); err != nil && !errors.Is(err, io.EOF) { // it may end before it answers
 					return err
 				}
 				defer g.awaiting("waiting for the agent to end")()

@@ -59,7 +59,7 @@ func withRollout(ctx context.Context, g *globals, config, name string, fn func(c
 			if errors.Is(err, fleet.ErrNoRollout) {
 				var names []string
 				if names, err = fleet.Names(ctx, s, t.path); err == nil && len(names) == 0 {
-					return fail(exitFailed, fmt.Errorf("%s: %w", t.name, fleet.ErrNoRollout), "\"zkagent config publish DIR "+t.name+" --rollout\" opens one")
+					return fail(exitFailed, fmt.Errorf("%s has no rollout", t.name), "\"zkagent config publish DIR "+t.name+" --rollout\" opens one")
 				}
 				if len(names) > 0 {
 					name = names[len(names)-1]

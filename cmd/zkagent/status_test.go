@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -44,6 +45,25 @@ func fakeAgent(t *testing.T, path string, h http.Handler) func() {
 	})
 	t.Cleanup(stop)
 	return stop
+}
+
+// An agent that ends before its answer arrives has left all the same.
+func TestLeave_AnswerIsLost(t *testing.T) {
+	t.Parallel()
+	path, asked := socketPath(t), make(chan struct{})
+	var once sync.Once
+	stop := fakeAgent(t, path, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		once.Do(func() { close(asked) })
+		panic(http.ErrAbortHandler)
+	}))
+	go func() {
+		<-asked
+		stop()
+	}()
+	var talk bytes.Buffer
+	if code := run([]string{"leave", "--addr", path, "--timeout", "5s"}, strings.NewReader(""), io.Discard, &talk); code != 0 {
+		t.Errorf("exit code %d: %s", code, &talk)
+	}
 }
 
 // socketPath is a path that is short enough for a socket.
