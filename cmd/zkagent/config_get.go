@@ -176,7 +176,7 @@ func newConfigDiffCommand(g *globals) *cobra.Command {
 	var exitCode bool
 	c := &cobra.Command{
 		Use: "diff NAME|PATH [A [B]]", Short: "Show the difference between two versions",
-		Long: `Show what differs between version A (default: the one before) and B (default:
+		Long: `Show the differences between version A (default: the one before) and B (default:
 the one in use). A or B may be a directory or file.`,
 		Args: cobra.RangeArgs(1, 3),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -37,7 +37,7 @@ func newConfigPlanCommand(g *globals) *cobra.Command {
 	var exitCode, ask bool
 	c := &cobra.Command{
 		Use: "plan DIR|FILE NAME|PATH", Short: "Show the changes that a publish would make, and the command for exactly these",
-		Long: `Show what a publish would change, on how many hosts, and the command that
+		Long: `Show the changes of a publish, the number of hosts, and the command that
 publishes exactly this: it is refused when somebody else publishes in between.
 With --rollout, or a flag of one, it shows how the version would reach the hosts.
 The command writes nothing. It refuses a version that publish would refuse, with

@@ -141,9 +141,9 @@ func (k *fileHistory) rows() []historyRow {
 func newHistoryCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "history FILE|TEMPLATE", Short: "List the last contents of a file, and the cause of each change",
-		Long: `List the last contents of a file: when each was written, what had changed in
-ZooKeeper, and how the apply ended. FILE@1 is the latest content that is kept,
-FILE@2 the one before: see "zkagent diff". The agent keeps them in its state
+		Long: `List the last contents of a file: when the agent wrote each, the change in
+ZooKeeper that caused it, and the result of the apply. FILE@1 is the latest content
+that is kept, FILE@2 the one before: see "zkagent diff". The agent keeps them in its state
 directory, up to history_size for each template.`,
 		Example: "  zkagent history /etc/nginx/conf.d/upstreams.conf",
 		Args:    cobra.ExactArgs(1),
@@ -181,7 +181,7 @@ func printRenders(console *term.Console, rows []historyRow) error {
 func newDiffCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "diff FILE[@N] [FILE[@N]]", Short: "Compare a file with one of its last contents",
-		Long: `Compare what the agent wrote to a file at different times. FILE@1 is the latest
+		Long: `Compare the contents that the agent wrote to a file. FILE@1 is the latest
 content that is kept, FILE@2 the one before. FILE alone, or no second argument,
 is the file in place.`,
 		Example: "  zkagent diff /etc/nginx/conf.d/upstreams.conf@2 /etc/nginx/conf.d/upstreams.conf",
@@ -260,9 +260,9 @@ func newExplainCommand(g *globals) *cobra.Command {
 	var diffs int
 	c := &cobra.Command{
 		Use: "explain FILE|TEMPLATE [TEXT]", Short: "Explain a file: its state, the data that it waits for, its last renders",
-		Long: `Explain a file: whether it is up to date, held back or not yet reloaded, and what
-it waits for. Then come the last ten times that it was written or refused: what
-had changed, and how the check and the reload ended. --diff N adds the last N
+		Long: `Explain a file: whether it is up to date, held back or not yet reloaded, and the
+data that it waits for. Then come the last ten times that the agent wrote or refused
+it: the change, and the results of the check and the reload. --diff N adds the last N
 differences. "zkagent blame" shows where each line comes from.
 
 With TEXT, explain why that text is not in the file. For the name or the address of

@@ -61,7 +61,7 @@ For confd name its directory, or one file of conf.d. Flags -template of
 consul-template are given by --template, and need no file.
 
 --verify DATA --golden DIR renders each template with the data of a file, as
-"zkagent test" has them, and compares it with what the other program rendered
+"zkagent test" has them, and compares it with the file that the other program rendered
 from the same data: DIR/etc/a.conf, or DIR/a.conf, for /etc/a.conf. For confd and
 consul-template --with PROGRAM in place of --golden runs that program on this
 host with the same data. It runs without its commands and with an empty

@@ -50,7 +50,7 @@ lock, and exits with 76. The command's environment has ZKAGENT_LOCK_NAME,
 ZKAGENT_FENCE (a number that grows from holder to holder) and ZKAGENT_LOCK_EXPIRES.
 
 A path is one kind of lock: plain, read-write (--shared and --write), or a
-semaphore (--permits). A contender of another kind is refused. --list shows who
+semaphore (--permits). zkagent refuses a contender of another kind. --list shows who
 holds and who waits.`,
 		Example: "  zkagent lock -n backup -- /usr/bin/backup\n  zkagent lock --permits 3 -w 60 reindex -- ./reindex.sh\n  zkagent lock --list backup",
 		Args:    cobra.MinimumNArgs(1),

@@ -46,8 +46,8 @@ func newRenderCommand(g *globals) *cobra.Command {
 		Use: "render [FILE|TEMPLATE...]", Short: "Render templates once: write, print or compare",
 		Long: `Render all templates once, or those named: stage, check, write. The path of a file
 names the template or bundle that makes it. Nothing is reloaded. Templates that do
-not use ZooKeeper need no server; otherwise the command says what it waits for.
-With --exit-code the code is 1 when a file differs from what was rendered, and 70
+not use ZooKeeper need no server; otherwise the command names the data that it waits for.
+With --exit-code the code is 1 when a file differs from the rendered text, and 70
 when rendering failed. With --json each file is one line.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.lastGood && o.data != "" {

@@ -23,7 +23,7 @@ func newStatusCommand(g *globals) *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of the agent",
 		Long: `Show the state of the agent on this host. With -o wide, each open condition comes
-with what is in use meanwhile and what to do about it; each template with its
+with the data in use meanwhile and the remedy; each template with its
 sources and their age, its files, and its last reload; and each service with its
 checks. With --check the output is one line and the exit code is that of a
 monitoring plugin: 0 fine, 1 warning, 2 critical, 3 when no agent answers.`,

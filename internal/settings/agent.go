@@ -50,7 +50,7 @@ func (s *Settings) zooKeeper(b *decoder) session.Config {
 	}
 	c.Timeout = b.duration("session_timeout,optional", `is:"duration" default:"10s" min:"200ms" max:"10m" doc:"The session timeout asked for; servers grant 2 to 20 of their ticks."`)
 	c.ACL = parsed(b, "acl,optional", `is:"list of strings" doc:"ACL of the znodes that the agent creates, as scheme:id:permissions with the letters cdrwa. The default without auth is open to all; with auth it is world:anyone:r and auth::cdrwa."`, "Invalid ACL", session.ParseACL)
-	c.ReadOnly = b.boolean("read_only,optional", `is:"bool" default:"false" doc:"Continue to read from a server that has lost its majority, when there is no other. The agent registers and leads nothing meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`)
+	c.ReadOnly = b.boolean("read_only,optional", `is:"bool" default:"false" doc:"If no server has a majority, continue to read from one that lost it. The agent registers and leads nothing meanwhile. Servers need readonlymode.enabled, localSessionsEnabled and localSessionsUpgradingEnabled."`)
 	c.FollowReconfig = b.boolean("follow_reconfig,optional", `is:"bool" default:"false" doc:"Learn the servers from ZooKeeper (/zookeeper/config), as reconfig changes them, and keep them in the state directory. Those learned are tried first, and then servers. With an auth block other than sasl it needs tls: the writer of that znode chooses the servers."`)
 	c.StateDir, c.Identity = s.Config.StateDir, s.Config.ID
 	switch {

@@ -81,7 +81,7 @@ func (s *Settings) curator(d *decoder, format string) registry.CuratorOptions {
 	for _, b := range d.once("curator", "With format = \"curator\": the fields that the readers of a framework expect.") {
 		c = registry.CuratorOptions{
 			Preset:       b.text("preset,optional", `is:"string" enum:"spring|dubbo3" doc:"The payload and the URI of Spring Cloud Zookeeper, or the payload of Dubbo 3 at the level of applications. They have the labels as metadata. Without a payload, labels are dropped."`),
-			PayloadClass: b.text("payload_class,optional", `is:"string" check:"nonempty" doc:"The @class of the payload, for readers with a class of their own. The default is that of the preset; without both there is no payload."`),
+			PayloadClass: b.text("payload_class,optional", `is:"string" check:"nonempty" doc:"The @class of the payload, for readers that have their own class. Default: the class of the preset. Without either, the agent writes no payload."`),
 			PayloadID:    b.text("payload_id,optional", `is:"string" check:"nonempty" doc:"The id within the payload. The default is the member_id."`),
 			URISpec:      b.text("uri_spec,optional", `is:"string" check:"nonempty" doc:"How clients make the URI, as in \"{scheme}://{address}:{port}\". The default is that of the preset."`),
 			SSLPort:      b.number("ssl_port,optional", `is:"number" min:"1" max:"65535" doc:"Where clients reach it by TLS."`),

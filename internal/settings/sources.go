@@ -35,8 +35,8 @@ func (s *Settings) resolveGroups(d *decoder) {
 	for _, b := range d.blocks("format", "name", "Your own member format, for programs whose members no other format reads.") {
 		f := registry.Fields{
 			Address: b.text("address", `is:"place" doc:"Where a member has its host, host:port or URL: name (the name of the znode), data, a path into the JSON object that is the data, such as $.node.host, or numbers of fields in the protobuf message that is the data, such as #1.2."`),
-			Only:    b.text("only,optional", `is:"string" doc:"Regular expression over the names of the znodes; other children are no members, and are not reported. Without it, all are."`),
-			Match:   b.text("match,optional", `is:"string" doc:"Regular expression over the address. A group named id or name is that of the member; the others are joined by a colon, as host and port."`),
+			Only:    b.text("only,optional", `is:"string" doc:"Regular expression over the names of the znodes; the agent ignores other children without a report. Default: all children are members."`),
+			Match:   b.text("match,optional", `is:"string" doc:"Regular expression over the address. A group named id or name gives the id or name of the member. A colon joins the other groups, as host and port."`),
 			Port:    b.text("port,optional", `is:"place" doc:"Where the port is; without it, in the address."`),
 			Weight:  b.text("weight,optional", `is:"place" doc:"Where the weight is; without it, 1."`),
 			Status:  b.text("status,optional", `is:"place" doc:"Where the status is; without it, a member is up."`),

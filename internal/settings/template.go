@@ -70,7 +70,7 @@ func (s *Settings) resolveFile(b *decoder, full string, forEach bool) apply.File
 	dest := s.destination(b.expression("destination", `is:"path" doc:"The file that is written. With for_each it must use each.key."`), forEach)
 	t.Destination, t.DestinationText = dest.eval, dest.text
 	t.File = s.file(b)
-	t.Allow = b.list("allow,optional", `is:"list of strings" enum:"env|file|credential" doc:"Data that the template may use besides the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`)
+	t.Allow = b.list("allow,optional", `is:"list of strings" enum:"env|file|credential" doc:"Data that the template may use in addition to the view: env is the environment, file the files below the template's directory, credential the credentials that systemd gives the agent."`)
 	t.Left, t.Right = s.delimiters(b, b.list("delimiters,optional", `is:"list of strings" doc:"The texts that begin and end an action, instead of [\"{{\", \"}}\"]."`))
 	t.CreateDirs = b.boolean("create_dirs,optional", `is:"bool" default:"false" doc:"Make the directories of the destination that are missing: mode 0755, of the owner of the file."`)
 	t.Syntax = b.text("syntax,optional", `is:"string" default:"none" enum:"none|json|yaml|toml|xml|hcl|ini" doc:"The rendered bytes must parse as this."`)
