@@ -258,7 +258,7 @@ var queues = []operation{
 	},
 	{
 		name: "acknowledge", prepare: put(1), left: items(0), done: []error{recipe.ErrNotHeld},
-		begin: reserved(func(r *recipe.Reservation) call { return r.Ack }),
+		begin: reserved(func(r *recipe.Reservation) call { return func(ctx ctx) error { return r.Ack(ctx) } }),
 	},
 	{
 		name: "return", prepare: put(1), left: items(1), done: []error{recipe.ErrNotHeld},
