@@ -274,7 +274,6 @@ func (tr *tracer) declare(p *parse.PipeNode, v variable) {
 	}
 }
 
-// lookup returns a variable by its name; nil when there is none.
 func (tr *tracer) lookup(name string) *variable {
 	for i := range slices.Backward(tr.vars) {
 		if tr.vars[i].name == name {

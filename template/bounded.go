@@ -323,7 +323,6 @@ func prettyLen(v reflect.Value, depth int) int {
 	return n
 }
 
-// parts splits a text into at most maxSteps parts.
 func parts(s, sep string) ([]string, error) {
 	n := strings.Count(s, sep)
 	if err := steps(int64(n)); err != nil {

@@ -78,7 +78,6 @@ func completeNames(g *globals, root *cobra.Command) {
 	}
 }
 
-// completeArgs completes the arguments of c and of the commands below it.
 func completeArgs(g *globals, c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		completeArgs(g, sub)
@@ -307,7 +306,6 @@ var examples = map[string][]string{
 	"zk tree":          {"/services", "/config --depth 2 --data"},
 }
 
-// addExamples gives the commands below root their examples.
 func addExamples(c *cobra.Command) {
 	for _, args := range examples[strings.TrimPrefix(c.CommandPath(), "zkagent ")] {
 		line, whole := strings.CutPrefix(args, "$ ")

@@ -55,7 +55,6 @@ func newConfigCommand(g *globals) *cobra.Command {
 	)
 }
 
-// target is a config named on the command line.
 type target struct {
 	name string // as it was named
 	path string // root znode
@@ -177,7 +176,6 @@ func (p *publishFlags) add(c *cobra.Command) {
 	f.StringVar(&p.schema, "schema", "", "JSON Schema file that the tree must satisfy (default: the key .schema.json of the tree, if it has one)")
 }
 
-// config makes the publisher's configuration.
 func (p *publishFlags) config(g *globals, c *cobra.Command, t target) (fleet.PublishConfig, error) {
 	cfg := p.publish
 	cfg.Path, cfg.Logger = t.path, g.logger()
@@ -228,7 +226,6 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// printPublished prints what was published, or says why nothing was.
 func printPublished(ctx context.Context, console *term.Console, s *session.Session, t target, verb string, r fleet.Result, err error) error {
 	switch {
 	case err != nil:

@@ -246,7 +246,6 @@ func sideOf(ctx context.Context, s *session.Session, t target, text string, now 
 	return treeOf(t, keys), text, nil
 }
 
-// treeOf returns the tree that keys would be.
 func treeOf(t target, keys map[string][]byte) *view.Tree {
 	return view.NewTree(view.Tree{Name: t.name, Path: t.path}, view.KeysOf(keys))
 }
@@ -334,7 +333,6 @@ func printHistory(ctx context.Context, console *term.Console, s *session.Session
 	return console.PrintTable(tab)
 }
 
-// listedConfig is a config as "config list" shows it.
 type listedConfig struct {
 	Name    string          `json:"name"`
 	Path    string          `json:"path"`

@@ -138,7 +138,6 @@ type planJSON struct {
 	Fleet    *fleet.Answers `json:"fleet,omitempty"`
 }
 
-// printPlan shows the differences and the guarded command.
 func printPlan(g *globals, p *planned, t target) error {
 	size := len(p.Subscribers) - len(p.Maintenance)
 	changing := size
@@ -213,7 +212,6 @@ func warnPlan(console *term.Console, p *planned, t target, size int) {
 	}
 }
 
-// from names what is in use.
 func (p *planned) from() string {
 	if p.From > 0 {
 		return generation(p.Layout, p.From)
@@ -221,7 +219,6 @@ func (p *planned) from() string {
 	return "nothing"
 }
 
-// next names what would be.
 func (p *planned) next() string {
 	if p.Layout == config.LayoutVersioned {
 		return fmt.Sprintf("v%d", p.Next)
@@ -537,7 +534,6 @@ func strategyFlag(name string) bool {
 	return set.Lookup(name) != nil && name != "detach"
 }
 
-// describe says what a strategy does to so many hosts.
 func describe(s fleet.Strategy, size int) string {
 	words := []string{term.Count(size, "agent") + " vote"}
 	if size == 1 {

@@ -148,7 +148,6 @@ func newConfigConvertCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// newConfigExportCommand writes a tree to a directory or an archive.
 func newConfigExportCommand(g *globals) *cobra.Command {
 	var version versionFlag
 	var saved bool

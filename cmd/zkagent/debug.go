@@ -296,7 +296,6 @@ func (r *redactor) know(secret string) {
 	}
 }
 
-// percent is an escaped byte of a URL.
 var percent = regexp.MustCompile(`%[0-9A-F]{2}`)
 
 // lowerPercent is a part of a URL with the escapes as some programs write them.

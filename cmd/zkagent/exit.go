@@ -79,7 +79,6 @@ type signalError struct{ signal syscall.Signal }
 
 func (e signalError) Error() string { return "interrupted by " + e.signal.String() }
 
-// notify prints an error with its hints and returns its exit code.
 func (g *globals) notify(e *cliError) int {
 	if diags, ok := errors.AsType[hcl.Diagnostics](e.err); !ok || !g.shown {
 		g.Errorf("%s", strings.TrimSpace(e.err.Error()))
@@ -151,7 +150,6 @@ var classes = []class{
 	{fs.ErrPermission, exitPermission, ""},
 }
 
-// classify finds the exit code and the hint of an error.
 func classify(err error) *cliError {
 	if e, ok := errors.AsType[*cliError](err); ok {
 		return &cliError{code: e.code, err: err, hints: e.hints}

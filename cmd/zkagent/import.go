@@ -381,7 +381,6 @@ func (w *withProgram) each(fn func(n int, o translate.Original, dest string)) er
 	return nil
 }
 
-// keys are the keys at the paths that the other program asks for.
 func (w *withProgram) keys() map[string]string {
 	keys := map[string]string{}
 	for name, at := range w.r.OriginalPaths() {
@@ -494,7 +493,6 @@ func (w *withProgram) consulService(name string, tags []string) []map[string]any
 	return list
 }
 
-// groups are the groups by the names of the services.
 func (w *withProgram) groups() map[string]*view.Group {
 	groups := map[string]*view.Group{}
 	if set, ok := w.v.Groups("services"); ok {

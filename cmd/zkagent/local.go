@@ -175,7 +175,6 @@ func newHooksCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// withHook runs fn with a hook of this host's agent.
 func withHook(ctx context.Context, g *globals, name string, fn func(show.HookStatus) error) error {
 	return g.withAgent(ctx, func(ctx context.Context, client *web.Client) error {
 		var list []show.HookStatus
@@ -210,7 +209,6 @@ func listHooks(ctx context.Context, console *term.Console, client *web.Client) e
 	})
 }
 
-// socket returns the socket path of this host's agent.
 func (g *globals) socket() (string, error) {
 	if g.addr != "" {
 		return g.addr, nil

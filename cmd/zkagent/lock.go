@@ -114,7 +114,6 @@ func runLock(ctx context.Context, g *globals, name string, command []string, o l
 	})
 }
 
-// acquireLock waits for the lock and says so.
 func acquireLock(ctx, wait context.Context, console *term.Console, s *session.Session, path string, o lockOptions) (*recipe.Hold, error) {
 	defer later(time.Second, func() { console.Say("waiting for lock %s; \"zkagent lock --list %s\" shows for whom", path, path) })()
 	h, err := o.acquire(wait, s, path)

@@ -102,7 +102,6 @@ func (g *globals) endWithReader(end func()) {
 	}
 }
 
-// readStream is a stream that calls end when its reader is gone.
 type readStream struct {
 	io.Writer
 
@@ -164,7 +163,6 @@ func (g *globals) flags(root *cobra.Command) {
 	f.BoolVarP(&g.yes, "yes", "y", false, "answer every question with yes; scripts need it for commands that ask")
 }
 
-// prepare checks the common flags before a command runs.
 func (g *globals) prepare() error {
 	if g.json {
 		g.Format = "json"

@@ -211,14 +211,12 @@ type memberRow struct {
 	address string
 }
 
-// rejectedRow is a child that is not a member.
 type rejectedRow struct {
 	Group  string `json:"group"`
 	Znode  string `json:"znode"`
 	Reason string `json:"reason"`
 }
 
-// memberRows lists the members of all groups of a view.
 func memberRows(v view.View, states []string) ([]memberRow, []rejectedRow) {
 	rows, rejected := []memberRow{}, []rejectedRow{} // not nil: JSON has lists
 	take := func(name string, g *view.Group) {

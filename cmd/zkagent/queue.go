@@ -86,7 +86,6 @@ func newQueueCommand(g *globals) *cobra.Command {
 	return parent("queue", "Put and take items of queues between hosts", append([]*cobra.Command{put, take, reserve, ls, peek, length, purge}, newAckCommands(g)...)...)
 }
 
-// runE is what cobra runs for a command.
 type runE = func(*cobra.Command, []string) error
 
 // use makes a command run fn with the queue that its first argument names.
@@ -248,7 +247,6 @@ func queueAwait(ctx, wait context.Context, g *globals, s *session.Session, path 
 	return awaitItem(ctx, wait, g, path, reserve)
 }
 
-// awaitItem takes or reserves an item, and says so when it waits for one.
 func awaitItem[T any](ctx, wait context.Context, g *globals, path string, take func(context.Context) (T, error)) (T, error) {
 	defer g.awaiting("waiting for an item in %s", path)()
 	item, err := take(wait)

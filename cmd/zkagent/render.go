@@ -254,7 +254,6 @@ type follower struct {
 	run    func(context.Context, *session.Session, func(view.Update)) error
 }
 
-// followers are the followers of the sources that the settings declare.
 func followers(c *agent.Config, wanted func(view.Source) bool) []follower {
 	var list []follower
 	add := func(kind view.Kind, name, path string, run func(context.Context, *session.Session, func(view.Update)) error) {

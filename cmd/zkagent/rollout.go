@@ -73,7 +73,6 @@ func withRollout(ctx context.Context, g *globals, config, name string, fn func(c
 	})
 }
 
-// rolloutCommand makes a command that shows one rollout.
 func rolloutCommand(g *globals, use, short string, fn func(context.Context, *session.Session, target, string) error) *cobra.Command {
 	var name string
 	c := &cobra.Command{

@@ -86,7 +86,6 @@ func (f *rolloutFollower) follow(ctx context.Context, s *session.Session, name s
 	return last, err
 }
 
-// rolloutFollower remembers what it has printed.
 type rolloutFollower struct {
 	g        *globals
 	t        target
@@ -197,7 +196,6 @@ func (f *rolloutFollower) draw(frame string) {
 	_, _ = io.WriteString(f.bar.w, frame)
 }
 
-// newVotes returns the votes that were not printed yet.
 func (f *rolloutFollower) newVotes(state *fleet.State) []rolloutEvent {
 	var events []rolloutEvent
 	for _, id := range state.All() {

@@ -79,7 +79,6 @@ func childOf(err error) error {
 	return err
 }
 
-// reloadSettings loads the settings again for a running agent.
 func reloadSettings(g *globals, logger *slog.Logger, level *slog.LevelVar) (agent.Config, error) {
 	s, err := settings.Load(g.configPaths(), settings.Options{})
 	for _, d := range s.Diagnostics {
@@ -244,7 +243,6 @@ func priority(l slog.Level) journal.Priority {
 	return journal.PriDebug
 }
 
-// fieldName converts an attribute's name to a journal field name.
 func fieldName(name string) string {
 	if name == "" {
 		return ""
@@ -255,7 +253,6 @@ func fieldName(name string) string {
 
 const devListen = "127.0.0.1:2181"
 
-// devFlags are the raw flags of dev, before parse turns them into options.
 type devFlags struct {
 	dev.Options
 

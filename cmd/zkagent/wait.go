@@ -140,7 +140,6 @@ func runManager(ctx context.Context, c session.Config) (*session.Manager, func()
 	}, nil
 }
 
-// standing lists who holds and who waits, of a lock, an election or a semaphore.
 func standing(ctx context.Context, s *session.Session, path string) ([]recipe.Contender, error) {
 	names, _, err := s.Children(ctx, path)
 	if err != nil || !slices.Contains(names, "leases") {

@@ -30,7 +30,6 @@ type watchOptions struct {
 	waiting
 }
 
-// watched is one state of a znode, as watch prints it.
 type watched struct {
 	Path     string   `json:"path"`
 	Exists   bool     `json:"exists"`
@@ -91,7 +90,6 @@ change costs one request, whatever the size of the tree.`,
 	return c
 }
 
-// watchZnode follows the znode until the session or the context ends.
 func watchZnode(ctx context.Context, console *term.Console, s *session.Session, path string, command []string, o watchOptions) error {
 	var last watched
 	for seen := 0; !o.once || seen < 2; {
@@ -157,7 +155,6 @@ func readWatched(ctx context.Context, s *session.Session, path string, children 
 	}
 }
 
-// watchedGroup is one state of a group, as watch prints it.
 type watchedGroup struct {
 	Group    string        `json:"group"`
 	Path     string        `json:"path"`

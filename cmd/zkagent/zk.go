@@ -58,7 +58,6 @@ func zkReading(g *globals, use, short string, run func(context.Context, *term.Co
 	}
 }
 
-// rawFlag adds --raw to a command that prints data of znodes.
 func rawFlag(g *globals, c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&g.Raw, "raw", false, "print control characters as they are; by default a terminal gets them escaped")
 	return c
@@ -86,7 +85,6 @@ func printLines(console *term.Console, key string, list []string) error {
 // treeData bounds what a line of a tree shows of a znode's data, in characters.
 const treeData = 60
 
-// dataWords is the data of a znode in the rest of a line.
 func dataWords(data []byte) string {
 	if !utf8.Valid(data) {
 		return fmt.Sprintf("(%d bytes, not text)", len(data))
@@ -258,7 +256,6 @@ func zkExport(ctx context.Context, console *term.Console, s *session.Session, pa
 	})
 }
 
-// znode is one step of a walk.
 type znode struct {
 	path     string
 	depth    int
@@ -302,7 +299,6 @@ func znodeJSON(path string, data []byte, stat session.Stat) map[string]any {
 	return m
 }
 
-// putData adds data to a document: as text when it is text.
 func putData(fields map[string]any, data []byte) {
 	if utf8.Valid(data) {
 		fields["data"] = string(data)
@@ -363,7 +359,6 @@ func newWhoAmICommand(g *globals) *cobra.Command {
 	}
 }
 
-// identityRows asks for the identities and, with paths, what they may do there.
 func identityRows(ctx context.Context, s *session.Session, paths []string) ([]identityRow, error) {
 	ids, err := s.WhoAmI(ctx)
 	if errors.Is(err, session.ErrUnimplemented) {

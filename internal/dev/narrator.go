@@ -47,7 +47,6 @@ func (n *narrator) report(format string, args ...any) {
 	n.con.Printf("-- %s%s\n", n.host, term.Printable(fmt.Sprintf(format, args...)))
 }
 
-// look prints what is new.
 func (n *narrator) look(s *show.Status) {
 	if n.zk != s.ZooKeeper.State {
 		if n.zk != "" || s.ZooKeeper.State != "connected" {
@@ -150,7 +149,6 @@ func (n *narrator) templates(s *show.Status) {
 	}
 }
 
-// conditions shows what the agent cannot do, and when it can again.
 func (n *narrator) conditions(s *show.Status) {
 	now := map[string]condition.Condition{}
 	for _, c := range s.Conditions {

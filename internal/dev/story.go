@@ -155,7 +155,6 @@ func (s *story) waited(d time.Duration) bool { return time.Since(s.began) > d }
 
 func (s *story) over() bool { return s.at >= len(s.steps) }
 
-// next continues with the story when it is time to.
 func (s *story) next(ctx context.Context, now time.Time, n *narrator) error {
 	if now.Before(s.until) {
 		return nil

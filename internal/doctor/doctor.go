@@ -63,7 +63,6 @@ type Options struct {
 	NoWrite   bool          // make no znode
 }
 
-// doctor looks at this host and at ZooKeeper, and collects findings.
 type doctor struct {
 	o      *Options
 	loaded *settings.Settings // nil: the settings cannot be loaded
@@ -245,7 +244,6 @@ func (d *doctor) dns(ctx context.Context) {
 		"the agent may run with other settings, something else may have the port, or a firewall drops it: ss -lntup")
 }
 
-// destinations finds out whether each file can be written.
 func (d *doctor) destinations() {
 	for _, b := range d.cfg.Bundles {
 		for _, t := range b.Templates {

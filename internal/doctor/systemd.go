@@ -46,10 +46,8 @@ func jobs(args []string) []unitVerb {
 	return list
 }
 
-// unitProperties are the properties of the unit that the checks need.
 const unitProperties = "LoadState,ActiveState,ProtectSystem,ReadWritePaths,User,AllowIsolate"
 
-// systemd checks the agent's unit and polkit, on a host with systemd.
 func (d *doctor) systemd(ctx context.Context) {
 	if !exists("/run/systemd/system") {
 		return

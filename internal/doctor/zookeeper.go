@@ -113,7 +113,6 @@ func Cause(err error) error {
 	return err
 }
 
-// certificate checks when our client certificate expires.
 func (d *doctor) certificate(c session.Config) {
 	if c.TLS == nil {
 		return
@@ -453,7 +452,6 @@ func (d *doctor) open(ctx context.Context, s *session.Session) {
 	}
 }
 
-// openFound reports open znodes and how to close them.
 func (d *doctor) openFound(root string, open []OpenZnode, looked int) {
 	if len(open) == 0 {
 		return

@@ -286,7 +286,6 @@ func parsed[T any](d *decoder, name string, tag reflect.StructTag, summary strin
 	return list
 }
 
-// textMap reads a map of strings; a null value is an absent key.
 func (d *decoder) textMap(name string, tag reflect.StructTag) map[string]string {
 	v, ok := d.reader(name, tag).value(cty.Map(cty.String))
 	if !ok {

@@ -116,7 +116,6 @@ func (s *Settings) functions(dir string) map[string]function.Function {
 	return funcs
 }
 
-// errNoCredential marks a credential that this host does not have.
 var errNoCredential = errors.New("cannot read a credential")
 
 // credential reads a systemd credential without its final line break.

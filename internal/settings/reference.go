@@ -26,7 +26,6 @@ type reference struct {
 	tables []table
 }
 
-// table is one that the page has, and the heading above it.
 type table struct {
 	heading string
 	rows    []string
@@ -61,7 +60,6 @@ in quotes. Paths of files are relative to the settings file. References have no 
 	return strings.TrimRight(b.text.String(), "\n") + "\n"
 }
 
-// describe returns what the settings take.
 func describe() *shape {
 	s := newSettings(Options{})
 	s.describing = true

@@ -128,7 +128,6 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 var checkKinds = []string{registry.CheckHTTP, registry.CheckTCP, registry.CheckGRPC, registry.CheckExec, registry.CheckTTL}
 
-// resolveCheck reads a check block, whose label picks what it takes.
 func (s *Settings) resolveCheck(b *decoder) (registry.CheckConfig, bool) {
 	c := registry.CheckConfig{Kind: b.label}
 	switch b.label {

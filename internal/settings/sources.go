@@ -110,7 +110,6 @@ func (s *Settings) guard(d *decoder) registry.GuardConfig {
 	return c
 }
 
-// resolveBakeCheck returns the bake check of a config; nil: it is not valid.
 func (s *Settings) resolveBakeCheck(b *decoder) *registry.CheckConfig {
 	run := b.expression("command,optional", `is:"command" doc:"A program that exits with 0 while all is well. When it fails, its output is shown."`)
 	c := &registry.CheckConfig{

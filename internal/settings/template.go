@@ -102,7 +102,6 @@ func (s *Settings) resolveFile(b *decoder, full string, forEach bool) apply.File
 	return t
 }
 
-// file reads the attributes of the file that a template writes.
 func (s *Settings) file(b *decoder) files.File {
 	f := files.File{Mode: limited(b, "mode,optional", `is:"mode" max:"0777" doc:"Permissions of the file, in octal. The default is the mode of the file in place, else 0644."`, cty.String, "Invalid file mode", parseMode)}
 	owner := b.text("owner,optional", `is:"string" check:"nonempty" doc:"User that owns the file: a name or a number."`)
@@ -198,7 +197,6 @@ func (s *Settings) isSettings(path string) bool {
 
 func position(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
 
-// claimed is who writes a destination.
 type claimed struct {
 	name string
 	at   hcl.Range

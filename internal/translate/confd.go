@@ -57,7 +57,6 @@ func (r *Result) twoPrefixes() {
 
 const bothPrefixes = "confd.toml has a prefix and a resource has one: confd 0.16 takes only the first, forks join them; keep one of them"
 
-// file translates a template table of confd or remco.
 func (r *Result) file(m map[string]any, prefix string, keys []string, read ReadFunc, at func(string) string, translate func(*Result, *Template, string, dialect, ReadFunc)) {
 	t := &Template{Destination: cmp.Or(text(m["dest"]), text(m["dst"])), mode: text(m["mode"]), source: at(text(m["src"]))}
 	t.owner, t.group = cmp.Or(text(m["owner"]), id(m["uid"]), id(m["UID"])), cmp.Or(text(m["group"]), id(m["gid"]), id(m["GID"]))
@@ -86,7 +85,6 @@ func confdText(r *Result, t *Template, source string, d dialect, _ ReadFunc) {
 	r.translateText(t, source, d)
 }
 
-// pairLists finds calls that give pairs of keys.
 var pairLists = regexp.MustCompile(`\bgets\b`)
 
 // below reports whether the original reads everything at and below a path.
@@ -107,7 +105,6 @@ var swapped = map[string]string{
 // ask the host.
 var differs = []string{"lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs"}
 
-// renamed are functions that have another name here.
 var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "map": "dict", "sortKVByLength": "sortByLength"}
 
 // direct is what matches a pattern of confd whose only star is its last element:
@@ -167,7 +164,6 @@ func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) []tok
 	return append(head, out[end:]...)
 }
 
-// confdCall translates confd's calls.
 func confdCall(w *rewriter, list []token, i int) []token {
 	name := list[i].text
 	arg := next(list, i)
@@ -413,7 +409,6 @@ func Remco(r *Result, name string, data []byte, read ReadFunc) (*Result, error) 
 	return r, nil
 }
 
-// resource translates one resource.
 func (r *Result) resource(m map[string]any, read ReadFunc) {
 	prefix, keys, name := "", []string(nil), text(m["name"])
 	backends := first(cmp.Or(m["backend"], m["backends"], any(r.backends)))

@@ -89,10 +89,8 @@ func id(v any) string {
 	return ""
 }
 
-// ctLevels are its levels of logging.
 var ctLevels = map[string]string{"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "err": "error", "error": "error"}
 
-// ctFile is a file of consul-template that is being translated.
 type ctFile struct {
 	r           *Result
 	read        ReadFunc
@@ -202,10 +200,8 @@ func ctCommand(v any) []string {
 	return command(text(v), nil)
 }
 
-// ctDialect is consul-template's.
 var ctDialect = dialect{left: "{{", right: "}}", lists: memberLists, call: ctCall, mapField: ctFields}
 
-// ctCall translates consul-template's calls.
 func ctCall(w *rewriter, list []token, i int) []token {
 	name := list[i].text
 	arg := next(list, i)
@@ -374,7 +370,6 @@ var ctMember = map[string]string{
 // ctStatus is the status in Consul's words.
 const ctStatus = `(get (dict "up" "passing" "down" "critical" "draining" "maintenance" "maintenance" "maintenance") MEMBER.Status)`
 
-// ctFields translates the fields of members, pairs and services.
 func ctFields(w *rewriter, of shape, base, path string, list []token) string {
 	name, rest, deep := strings.Cut(path, ".")
 	switch {

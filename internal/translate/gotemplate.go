@@ -28,7 +28,6 @@ type dialect struct {
 	mapField func(w *rewriter, of shape, base, path string, list []token) string
 }
 
-// rewriter translates one template.
 type rewriter struct {
 	dialect
 
@@ -60,7 +59,6 @@ func (w *rewriter) now() *scope {
 	return &w.scopes[len(w.scopes)-1]
 }
 
-// dot is what the dot is now.
 func (w *rewriter) dot() shape { return w.now().dot }
 
 // open begins a block, with the variables that are there.
@@ -115,7 +113,6 @@ func newRewriter(r *Result, d dialect) *rewriter {
 	return &rewriter{dialect: d, result: r, tmpl: &Template{}, calls: map[string]shape{}, scratch: map[string]shape{}, texts: map[string]string{}, fields: map[string]bool{}}
 }
 
-// text translates all actions.
 func (w *rewriter) text(text string) string {
 	w.scopes, w.count = nil, 0
 	var b strings.Builder
@@ -158,7 +155,6 @@ func (s segment) wrap(action string) string {
 	return left + action + right
 }
 
-// memberLists finds calls that give members.
 var memberLists = regexp.MustCompile(`\bservices?\b`)
 
 // action translates one action. One that cannot be translated fails when it is
@@ -271,7 +267,6 @@ func (w *rewriter) calledWith(list []token) shape {
 	return shape{kind: passed}
 }
 
-// translated translates the tokens of an action.
 func (w *rewriter) translated(list []token, word string) []token {
 	if word == "define" {
 		return list
@@ -448,7 +443,6 @@ func split(text, left, right string) []segment {
 	}
 }
 
-// endOf finds the end of an action.
 func endOf(text, right string) int {
 	if t := strings.TrimLeft(strings.TrimPrefix(text, "-"), " \t\r\n"); strings.HasPrefix(t, "/*") {
 		if i := strings.Index(text, "*/"); i >= 0 {

@@ -38,7 +38,6 @@ type macro struct {
 	body     []node
 }
 
-// pongo translates one template.
 type pongo struct {
 	*rewriter
 
@@ -122,7 +121,6 @@ func beside(list []node, i, step int) *node {
 	return &list[i]
 }
 
-// nodes translates pieces.
 func (p *pongo) nodes(list []node) {
 	for i := 0; i < len(list); i++ {
 		switch n := list[i]; n.kind {

@@ -47,7 +47,6 @@ func (p *pongo) merged(name string, kind valueKind) valueKind {
 	return kind
 }
 
-// include translates the text of another template in its place.
 func (p *pongo) include(e *expression) {
 	v := e.operand()
 	path, ok := literal(tokens(v.code), 0)
@@ -240,7 +239,6 @@ type looping struct {
 	list             value
 }
 
-// loop translates a loop.
 func (p *pongo) loop(n node, e *expression, body []node) {
 	l := looping{name: e.must()}
 	if e.take(",") != "" {
@@ -277,7 +275,6 @@ func (p *pongo) loop(n node, e *expression, body []node) {
 	})
 }
 
-// head writes the beginning of a loop.
 func (p *pongo) head(l looping, all string) {
 	first := value{"$" + l.name, l.list.kind}
 	if _, known := p.scope[l.name]; known {

@@ -232,7 +232,6 @@ func (w *rewriter) operand(a []token) shape {
 	return sh
 }
 
-// stages splits a pipeline.
 func stages(list []token) [][]token {
 	return parted(list, func(t token) bool { return t.text == "|" })
 }

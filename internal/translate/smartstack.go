@@ -85,7 +85,6 @@ type synapse struct {
 	defaults []string // the lines of the section of that name
 }
 
-// settingsFile is a file of Synapse or Nerve.
 type settingsFile struct {
 	name     string
 	settings map[string]any
@@ -180,7 +179,6 @@ func (s *synapse) lines(name, section string, h map[string]any) []string {
 	return list
 }
 
-// texts is a list of lines.
 func (s *synapse) texts(name, key string, h map[string]any) []string {
 	if h[key] != nil && texts(h[key]) == nil && text(h[key]) != "" {
 		s.r.miss("%s of %s is a text: Synapse takes only lists of lines", key, name)
@@ -219,7 +217,6 @@ func (s *synapse) base(m map[string]any) {
 		"shared_frontend", "bind_address", "use_nerve_weights", "global", "defaults", "extra_sections", "reload_command", "config_file_path", "do_writes", "do_reloads")
 }
 
-// service is one watcher with its sections.
 func (s *synapse) service(name string, m map[string]any) {
 	d, h := first(m["discovery"]), first(m["haproxy"])
 	miss := s.r.miss
@@ -423,7 +420,6 @@ func Nerve(r *Result, name string, data []byte) (*Result, error) {
 	return r, nil
 }
 
-// confDir is the note on a directory of services.
 const confDir = "services in VALUE are imported one by one, or by naming the directory"
 
 // nerveKeys are what a service of Nerve may hold that is translated.
@@ -441,7 +437,6 @@ func pairs(b *strings.Builder, name string, m map[string]any) {
 	b.WriteString("}\n")
 }
 
-// nerveCheck is one check.
 func nerveCheck(b *strings.Builder, c map[string]any, host, port, interval string, notes *notes) {
 	known := []string{"type", "host", "port", "timeout", "rise", "fall", "name"}
 	if text(c["type"]) == "http" {

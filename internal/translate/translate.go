@@ -87,7 +87,6 @@ func (r *Result) open(program, layout, name string, data []byte, unmarshal func(
 	return r, m, nil
 }
 
-// Layouts of configs.
 const layoutPlain, layoutLeaves = "plain", "leaves"
 
 // named is a service and the label of its group.
@@ -238,7 +237,6 @@ func numbered(name string, taken func(string) bool) string {
 	return free
 }
 
-// add adds a template under a name that is not taken.
 func (r *Result) add(t *Template) {
 	t.Name = numbered(label(filepath.Base(t.Destination)), func(name string) bool {
 		return slices.ContainsFunc(r.Templates, func(o *Template) bool { return o.Name == name })

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// blocks are the blocks of one name in decoded settings.
 func blocks(v any) []map[string]any {
 	switch b := v.(type) {
 	case map[string]any:

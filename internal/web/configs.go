@@ -197,7 +197,6 @@ func problem(err error) string {
 	return err.Error()
 }
 
-// rolloutView is one rollout as the page shows it.
 type rolloutView struct {
 	*fleet.State
 

@@ -134,7 +134,6 @@ func (p *pageServer) open(ctx context.Context, listen string) error {
 	return nil
 }
 
-// httpServer is the server of the HTTP listener, with its limits.
 func (s *Server) httpServer(listen string) *http.Server {
 	return &http.Server{
 		Handler: s.guarded(listen, s.Handler()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,

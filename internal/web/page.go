@@ -57,7 +57,6 @@ var localPages = []string{"templates", "blame", "timeline", "agent"}
 
 type pageSection struct{ Path, Title, name string }
 
-// pageData is what every page gets; Body is of the section.
 type pageData struct {
 	Title    string
 	Path     string
