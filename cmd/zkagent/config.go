@@ -30,28 +30,22 @@ func newConfigCommand(g *globals) *cobra.Command {
 		newConfigHistoryCommand(g), newConfigRollbackCommand(g), newConfigEditCommand(g), newConfigFreezeCommand(g),
 		newConfigExportCommand(g), newConfigImportCommand(g), newConfigConvertCommand(g), newConfigGCCommand(g), newConfigSchemaCommand(g),
 		newConfigDeleteCommand(g), newConfigRestoreCommand(g),
-		&cobra.Command{
-			Use: "finish NAME|PATH", Short: "Mark the keys of an unfinished publish of a flat tree as complete", Args: cobra.ExactArgs(1),
-			RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-				r, err := fleet.Finish(ctx, s, fleet.PublishConfig{Path: t.path, Logger: g.logger()})
-				return printPublished(ctx, &g.Console, s, t, "finished", r, err)
-			}),
-		},
-		&cobra.Command{
-			Use: "unfreeze NAME|PATH", Short: "Allow changes of a frozen config again", Args: cobra.ExactArgs(1),
-			RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-				was, err := fleet.Unfreeze(ctx, s, t.path, userName())
-				switch {
-				case err != nil:
-					return err
-				case was:
-					g.Say("%s can be changed again", t.name)
-				default:
-					g.Say("%s was not frozen", t.name)
-				}
-				return nil
-			}),
-		},
+		configCommand(g, "finish NAME|PATH", "Mark the keys of an unfinished publish of a flat tree as complete", func(ctx context.Context, s *session.Session, t target, _ []string) error {
+			r, err := fleet.Finish(ctx, s, fleet.PublishConfig{Path: t.path, Logger: g.logger()})
+			return printPublished(ctx, &g.Console, s, t, "finished", r, err)
+		}),
+		configCommand(g, "unfreeze NAME|PATH", "Allow changes of a frozen config again", func(ctx context.Context, s *session.Session, t target, _ []string) error {
+			was, err := fleet.Unfreeze(ctx, s, t.path, userName())
+			switch {
+			case err != nil:
+				return err
+			case was:
+				g.Say("%s can be changed again", t.name)
+			default:
+				g.Say("%s was not frozen", t.name)
+			}
+			return nil
+		}),
 	)
 }
 
@@ -85,11 +79,11 @@ func targetOf(conf *agent.Config, name string) (target, error) {
 	return target{name: name, path: strings.TrimSuffix(name, "/")}, fail(exitUsage, session.ValidatePath(name))
 }
 
-// onConfig makes a command whose first argument is a config run fn with it.
-func onConfig(g *globals, fn func(context.Context, *session.Session, target, []string) error) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
+// configCommand is a command that runs fn with the config that its first argument names.
+func configCommand(g *globals, use, short string, fn func(context.Context, *session.Session, target, []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, args []string) error {
 		return withConfig(c.Context(), g, args[0], func(ctx context.Context, s *session.Session, t target) error { return fn(ctx, s, t, args) })
-	}
+	}}
 }
 
 func withConfig(ctx context.Context, g *globals, name string, fn func(context.Context, *session.Session, target) error) error {
@@ -247,70 +241,62 @@ func generation(layout string, n int64) string {
 
 func newConfigSchemaCommand(g *globals) *cobra.Command {
 	var file string
-	c := &cobra.Command{
-		Use: "schema NAME|PATH", Short: "Show the JSON Schema of a config, and check the tree in use against it or another",
-		Long: `Show the JSON Schema of a config, and check the tree in use against it. The
-schema is the key .schema.json of the tree itself, so that plan, publish and
-every vote check against the same one. --schema checks against a file instead,
-before it is published. Exit 1 when the tree violates the schema.`,
-		Args: cobra.ExactArgs(1),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-			keys, _, err := keysInUse(ctx, s, t)
-			if err != nil {
+	c := configCommand(g, "schema NAME|PATH", "Show the JSON Schema of a config, and check the tree in use against it or another", func(ctx context.Context, s *session.Session, t target, _ []string) error {
+		keys, _, err := keysInUse(ctx, s, t)
+		if err != nil {
+			return err
+		}
+		schema, own := keys[config.SchemaKey]
+		switch {
+		case file != "":
+			if schema, err = files.ReadNamed(file, files.MaxSize); err != nil {
 				return err
 			}
-			schema, own := keys[config.SchemaKey]
-			switch {
-			case file != "":
-				if schema, err = files.ReadNamed(file, files.MaxSize); err != nil {
-					return err
-				}
-			case !own:
-				return fail(exitFailed, fmt.Errorf("%s has no schema", t.name), "a key "+config.SchemaKey+" in the tree is one")
-			}
-			if err := config.CheckSchema(schema, treeOf(t, keys)); err != nil {
-				return fmt.Errorf("%s: %w", t.name, err)
-			}
-			if file == "" {
-				g.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
-			}
-			g.Say("%s: the tree in use satisfies the schema", t.name)
-			return nil
-		}),
-	}
+		case !own:
+			return fail(exitFailed, fmt.Errorf("%s has no schema", t.name), "a key "+config.SchemaKey+" in the tree is one")
+		}
+		if err := config.CheckSchema(schema, treeOf(t, keys)); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		if file == "" {
+			g.Printf("%s\n", bytes.TrimSuffix(schema, []byte("\n")))
+		}
+		g.Say("%s: the tree in use satisfies the schema", t.name)
+		return nil
+	})
+	c.Long = `Show the JSON Schema of a config, and check the tree in use against it. The
+schema is the key .schema.json of the tree itself, so that plan, publish and
+every vote check against the same one. --schema checks against a file instead,
+before it is published. Exit 1 when the tree violates the schema.`
 	c.Flags().StringVar(&file, "schema", "", "check against this file (default: the key .schema.json of the tree)")
 	return c
 }
 
 func newConfigDeleteCommand(g *globals) *cobra.Command {
 	var reason string
-	c := &cobra.Command{
-		Use: "delete NAME|PATH", Short: "Take a config out of use, so that it can be restored",
-		Long: `Take a config out of use. Agents that follow it keep their files and report the
+	c := configCommand(g, "delete NAME|PATH", "Take a config out of use, so that it can be restored", func(ctx context.Context, s *session.Session, t target, _ []string) error {
+		followers, err := fleet.Followers(ctx, s, t.path)
+		if err != nil {
+			return err
+		}
+		question := "delete the config " + t.path + "?"
+		if hosts := followers[t.path]; len(hosts) > 0 {
+			question = fmt.Sprintf("delete the config %s, which %s use?", t.path, someHosts(hosts))
+		}
+		if err := g.confirm(ctx, question); err != nil {
+			return err
+		}
+		d, err := fleet.Delete(ctx, s, t.path, userName(), reason)
+		if err != nil {
+			return explainRollout(ctx, s, t, err)
+		}
+		return printDeleted(&g.Console, "deleted", t, d)
+	})
+	c.Long = `Take a config out of use. Agents that follow it keep their files and report the
 condition source-gone. "zkagent config restore" puts the config into use again, as it
 was. Its versions stay in ZooKeeper; "zkagent config gc" keeps the deleted one for
-seven days. "zkagent zk rm" removes the rest.`,
-		Example: "  zkagent config delete /config/site --reason \"moved to /config/web\"",
-		Args:    cobra.ExactArgs(1),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-			followers, err := fleet.Followers(ctx, s, t.path)
-			if err != nil {
-				return err
-			}
-			question := "delete the config " + t.path + "?"
-			if hosts := followers[t.path]; len(hosts) > 0 {
-				question = fmt.Sprintf("delete the config %s, which %s use?", t.path, someHosts(hosts))
-			}
-			if err := g.confirm(ctx, question); err != nil {
-				return err
-			}
-			d, err := fleet.Delete(ctx, s, t.path, userName(), reason)
-			if err != nil {
-				return explainRollout(ctx, s, t, err)
-			}
-			return printDeleted(&g.Console, "deleted", t, d)
-		}),
-	}
+seven days. "zkagent zk rm" removes the rest.`
+	c.Example = "  zkagent config delete /config/site --reason \"moved to /config/web\""
 	c.Flags().StringVar(&reason, "reason", "", "why you delete it; \"zkagent config restore\" lists it (default: no reason)")
 	return c
 }

@@ -86,36 +86,34 @@ func valuesOf(tree *view.Tree) map[string][]byte {
 func newConfigGetCommand(g *globals) *cobra.Command {
 	var version versionFlag
 	var plain, keysOnly bool
-	c := &cobra.Command{
-		Use: "get NAME|PATH [KEY]", Short: "Print one key of a config, or all of them", Args: cobra.RangeArgs(1, 2),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, args []string) error {
-			if plain {
-				t.layout = config.LayoutPlain
+	c := configCommand(g, "get NAME|PATH [KEY]", "Print one key of a config, or all of them", func(ctx context.Context, s *session.Session, t target, args []string) error {
+		if plain {
+			t.layout = config.LayoutPlain
+		}
+		if version == 0 && t.layout != config.LayoutPlain {
+			if open, err := fleet.Opened(ctx, s, t.path); err == nil { // what cannot be read says so below
+				sayBrings(&g.Console, t.name+": ", open)
 			}
-			if version == 0 && t.layout != config.LayoutPlain {
-				if open, err := fleet.Opened(ctx, s, t.path); err == nil { // what cannot be read says so below
-					sayBrings(&g.Console, t.name+": ", open)
+		}
+		if len(args) == 2 {
+			key := strings.TrimPrefix(args[1], "/")
+			err := printKey(ctx, &g.Console, s, t, int64(version), key)
+			if errors.Is(err, config.ErrNoKey) {
+				tree, unread := readTree(ctx, s, t, int64(version))
+				if unread != nil {
+					return err
 				}
+				return fail(exitFailed, err, t.name+" has "+listed(key, slices.Collect(maps.Keys(valuesOf(tree)))))
 			}
-			if len(args) == 2 {
-				key := strings.TrimPrefix(args[1], "/")
-				err := printKey(ctx, &g.Console, s, t, int64(version), key)
-				if errors.Is(err, config.ErrNoKey) {
-					tree, unread := readTree(ctx, s, t, int64(version))
-					if unread != nil {
-						return err
-					}
-					return fail(exitFailed, err, t.name+" has "+listed(key, slices.Collect(maps.Keys(valuesOf(tree)))))
-				}
-				return err
-			}
-			tree, err := readTree(ctx, s, t, int64(version))
-			if err != nil {
-				return err
-			}
-			return printTree(&g.Console, tree, keysOnly)
-		}),
-	}
+			return err
+		}
+		tree, err := readTree(ctx, s, t, int64(version))
+		if err != nil {
+			return err
+		}
+		return printTree(&g.Console, tree, keysOnly)
+	})
+	c.Args = cobra.RangeArgs(1, 2)
 	rawFlag(g, c)
 	c.Flags().Var(&version, "version", "print this older version (default: the one in use)")
 	c.Flags().BoolVar(&plain, "plain", false, "read the tree even without a ready znode; by default that is an error")
@@ -253,40 +251,37 @@ func treeOf(t target, keys map[string][]byte) *view.Tree {
 func newConfigHistoryCommand(g *globals) *cobra.Command {
 	var limit int
 	var patch bool
-	c := &cobra.Command{
-		Use: "history NAME|PATH", Short: "List the versions, latest first", Args: cobra.ExactArgs(1),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-			list, err := config.History(ctx, s, t.path)
-			if err != nil {
+	c := configCommand(g, "history NAME|PATH", "List the versions, latest first", func(ctx context.Context, s *session.Session, t target, _ []string) error {
+		list, err := config.History(ctx, s, t.path)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			if err := mustExist(ctx, s, t.path); err != nil {
 				return err
 			}
-			if len(list) == 0 {
-				if err := mustExist(ctx, s, t.path); err != nil {
-					return err
-				}
-				g.Say("%s has no versions", t.name)
-			}
-			if frozen, err := fleet.Frozen(ctx, s, t.path); err == nil && frozen != nil {
-				g.Say("%s", frozen)
-			}
-			if limit > 0 {
-				list = list[:min(limit, len(list))]
-			}
-			rollouts, err := rolloutsOf(ctx, s, t)
-			if err != nil {
-				return err
-			}
-			if !g.IsJSON() {
-				return printHistory(ctx, &g.Console, s, t, list, rollouts, patch)
-			}
-			type entry struct {
-				config.Version
-				Rollout *versionRollout `json:"rollout,omitempty"`
-			}
-			entries := lists.Map(list, func(v config.Version) entry { return entry{v, rollouts[v.Number]} })
-			return term.PrintList(&g.Console, "versions", entries)
-		}),
-	}
+			g.Say("%s has no versions", t.name)
+		}
+		if frozen, err := fleet.Frozen(ctx, s, t.path); err == nil && frozen != nil {
+			g.Say("%s", frozen)
+		}
+		if limit > 0 {
+			list = list[:min(limit, len(list))]
+		}
+		rollouts, err := rolloutsOf(ctx, s, t)
+		if err != nil {
+			return err
+		}
+		if !g.IsJSON() {
+			return printHistory(ctx, &g.Console, s, t, list, rollouts, patch)
+		}
+		type entry struct {
+			config.Version
+			Rollout *versionRollout `json:"rollout,omitempty"`
+		}
+		entries := lists.Map(list, func(v config.Version) entry { return entry{v, rollouts[v.Number]} })
+		return term.PrintList(&g.Console, "versions", entries)
+	})
 	c.Flags().IntVarP(&limit, "limit", "n", 0, "show only this number of versions (default: all)")
 	c.Flags().BoolVarP(&patch, "patch", "p", false, "show the difference that each version made, too")
 	return c

@@ -210,26 +210,23 @@ func newRolloutControlCommand(g *globals, use, short string, do func(context.Con
 }
 
 func newRolloutListCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use: "list NAME|PATH", Short: "List the rollouts of a config, latest first", Args: cobra.ExactArgs(1),
-		RunE: onConfig(g, func(ctx context.Context, s *session.Session, t target, _ []string) error {
-			if err := mustExist(ctx, s, t.path); err != nil {
-				return err
-			}
-			rollouts, err := fleet.Rollouts(ctx, s, t.path)
-			if err != nil {
-				return err
-			}
-			slices.Reverse(rollouts)
-			if g.IsJSON() {
-				return term.PrintList(&g.Console, "rollouts", lists.Map(rollouts, rolloutJSON))
-			}
-			return term.PrintRows(&g.Console, "", rollouts, []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}, func(r *fleet.State) []string {
-				p := r.Proposal
-				return []string{r.Name, fmt.Sprintf("v%d", p.Version), r.Phase(), r.Created.Format(time.RFC3339), p.Who, p.Why}
-			})
-		}),
-	}
+	return configCommand(g, "list NAME|PATH", "List the rollouts of a config, latest first", func(ctx context.Context, s *session.Session, t target, _ []string) error {
+		if err := mustExist(ctx, s, t.path); err != nil {
+			return err
+		}
+		rollouts, err := fleet.Rollouts(ctx, s, t.path)
+		if err != nil {
+			return err
+		}
+		slices.Reverse(rollouts)
+		if g.IsJSON() {
+			return term.PrintList(&g.Console, "rollouts", lists.Map(rollouts, rolloutJSON))
+		}
+		return term.PrintRows(&g.Console, "", rollouts, []string{"ROLLOUT", "VERSION", "PHASE", "CREATED", "BY", "WHY"}, func(r *fleet.State) []string {
+			p := r.Proposal
+			return []string{r.Name, fmt.Sprintf("v%d", p.Version), r.Phase(), r.Created.Format(time.RFC3339), p.Who, p.Why}
+		})
+	})
 }
 
 // newRolloutUndoCommand publishes the previous content as a new version through
