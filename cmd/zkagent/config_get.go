@@ -227,8 +227,7 @@ func diffOf(ctx context.Context, s *session.Session, t target, args []string) ([
 	return config.Diff(left, right), from, to, err
 }
 
-// sideOf returns one side of a difference: a version, a directory, or the tree in
-// use.
+// sideOf returns a version, a directory or, for an empty text, the tree in use.
 func sideOf(ctx context.Context, s *session.Session, t target, text string, now *view.Tree) (*view.Tree, string, error) {
 	if text == "" {
 		return now, generation(now.Layout, now.Generation), nil

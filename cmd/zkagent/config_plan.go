@@ -94,8 +94,7 @@ the plan.`,
 	return c
 }
 
-// withExitCode maps the result of a command with --exit-code: 1 means a difference,
-// 70 a failure.
+// withExitCode serves --exit-code: 1 means a difference, 70 a failure.
 func withExitCode(err error, asked, differs bool) error {
 	switch e := classify(err); {
 	case asked && err == nil && differs:

@@ -64,8 +64,7 @@ anyway, after the usual checks: it ends the rollout, and all hosts change at onc
 	return c
 }
 
-// setKey makes cfg publish the tree in use with one key changed, and only on top
-// of that tree.
+// setKey makes cfg publish the tree in use with one key changed.
 func setKey(ctx context.Context, console *term.Console, s *session.Session, t target, key string, cfg *fleet.PublishConfig) error {
 	if err := config.ValidateKey(key); err != nil {
 		return fail(exitUsage, err)
@@ -287,8 +286,7 @@ func editValue(ctx context.Context, g *globals, keys map[string][]byte, args []s
 	return config.Change{Key: key, Kind: kind, Old: old, New: value}, nil
 }
 
-// keepEdit saves an unpublished edit to a file and prints its name, even after an
-// interrupt or with --quiet.
+// keepEdit saves an unpublished edit and prints where, even after an interrupt or with --quiet.
 func keepEdit(console *term.Console, err error, key string, value []byte) error {
 	if err == nil {
 		return nil

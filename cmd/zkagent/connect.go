@@ -209,8 +209,7 @@ func later(d time.Duration, fn func()) func() {
 	})
 }
 
-// oneShot bounds a command that does not wait for others. It ends the command when
-// the ensemble or the agent stops answering.
+// oneShot bounds a command that does not wait for others.
 const oneShot = 30 * time.Second
 
 // waits lists the commands that wait for others or for long work. Only --timeout
@@ -268,8 +267,7 @@ func (g *globals) openInput(name string) (io.ReadCloser, error) {
 	return os.Open(name)
 }
 
-// unitCredentials is where systemd keeps the credentials of the agent's unit
-// while it runs. The user of the agent and root can read them.
+// unitCredentials is where systemd keeps the credentials of the running unit.
 const unitCredentials = "/run/credentials/zkagent.service"
 
 // unitEnv is [os.LookupEnv], but a command outside of the unit also sees the
@@ -307,8 +305,7 @@ func (g *globals) mayAsk(question string) error {
 	return fail(exitUsage, fmt.Errorf("confirmation needed, but stdin is not a terminal; pass --yes to %s", strings.TrimSuffix(question, "?")))
 }
 
-// ask returns the typed line without surrounding spaces, or "" at the end of the
-// input.
+// ask returns the typed line without surrounding spaces; it is empty at the end of the input.
 func (g *globals) ask(ctx context.Context, prompt string) (string, error) {
 	_, _ = io.WriteString(g.Err, prompt)
 	var line strings.Builder

@@ -240,8 +240,6 @@ func doctorOptions(g *globals, noWrite bool) *doctor.Options {
 	return o
 }
 
-// doctorZK is how to reach ZooKeeper: with the settings, as far as they could
-// be loaded.
 func (g *globals) doctorZK(conf *agent.Config) (session.Config, error) {
 	if conf != nil {
 		return g.zkConfigOf(conf)
@@ -307,8 +305,7 @@ func (r *redactor) sort() {
 	r.known = slices.Compact(r.known)
 }
 
-// minLearned is the least length of a value that looks like a secret to search for
-// elsewhere.
+// minLearned is the least length of a learned value: see learn.
 const minLearned = 6
 
 // learn adds the values in a text that look like secrets, because they may also

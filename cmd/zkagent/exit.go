@@ -68,8 +68,7 @@ func failf(code int, format string, args ...any) error {
 
 func usagef(format string, args ...any) error { return failf(exitUsage, format, args...) }
 
-// codeError ends the program with a code and prints nothing, because the message
-// was printed already.
+// codeError ends the program with a code, after the message was printed.
 type codeError int
 
 func (c codeError) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
@@ -105,8 +104,7 @@ func (g *globals) hint(text string) string {
 	return g.here(text)
 }
 
-// here adds to the commands in a text the flags by which this command found its
-// ensemble and settings.
+// here adds to the commands in a text the flags that name the ensemble and the settings.
 func (g *globals) here(text string) string {
 	words := append([]string{""}, g.whereWords()...)
 	if g.addr != "" {
@@ -209,8 +207,7 @@ func denied(err error) *cliError {
 	return &cliError{code: exitPermission, err: err, hints: []string{hint}}
 }
 
-// exitCode describes an exit code: its name in JSON, and its texts in the man page and
-// in the reference.
+// exitCode has its name in JSON, and its texts in the man page and in the reference.
 type exitCode struct {
 	code             int
 	name, text, when string
@@ -393,8 +390,7 @@ func dashed(name, letters string) string {
 	return "--" + name
 }
 
-// takes says why a flag does not take a value, in place of errors of packages strconv
-// and time.
+// takes says why a flag refuses a value, in place of an error of strconv or time.
 func takes(value, cause string) string {
 	switch {
 	case strings.HasPrefix(cause, "time: "):

@@ -211,8 +211,7 @@ is the file in place.`,
 	}
 }
 
-// contentOf returns the content that FILE or FILE@N names, and whether such a file
-// exists.
+// contentOf returns what FILE or FILE@N names, and whether such a file exists.
 func contentOf(g *globals, ref string) (string, []byte, bool, error) {
 	name, number := ref, ""
 	if i := strings.LastIndexByte(ref, '@'); i >= 0 {

@@ -175,8 +175,6 @@ func translated(kind string, paths, templates []string) (*translate.Result, erro
 	return r, nil
 }
 
-// verifyImport renders the templates that are not flagged, and compares them with what
-// the other program rendered.
 func verifyImport(ctx context.Context, console *term.Console, r *translate.Result, kind string, o importOptions) error {
 	dir, err := os.MkdirTemp("", "zkagent-import-")
 	if err != nil {
@@ -244,8 +242,6 @@ func verified(ctx context.Context, r *translate.Result, dir string, tests []map[
 	return tmpltest.Run(ctx, []string{name}, tmpltest.Options{Match: regexp.MustCompile("")})
 }
 
-// validImport validates the translated settings. Invalid settings set the exit
-// code.
 func validImport(console *term.Console, r *translate.Result) error {
 	s, err := settings.LoadBytes(filepath.Join(os.TempDir(), "zkagent.hcl"), []byte(r.Settings(true)), settings.Options{Offline: true})
 	if err == nil {

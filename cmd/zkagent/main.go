@@ -260,8 +260,7 @@ on the leader.`,
 // onlyParent marks a command that does nothing but hold others.
 var onlyParent = map[string]string{"parent": "true"}
 
-// parent makes a command that only holds others: without one of them it is
-// wrong usage.
+// parent makes a command that only holds others.
 func parent(use, short string, children ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: cobra.NoArgs, Annotations: onlyParent, RunE: helpOnly,
@@ -298,8 +297,7 @@ func explainHelp(root *cobra.Command) {
 	}
 }
 
-// listing makes a command that holds others, and lists something of this host's agent
-// without one of them.
+// listing makes a command that lists something of the agent, and holds others.
 func listing(g *globals, name, short string, list func(context.Context, *term.Console, *web.Client) error, children ...*cobra.Command) *cobra.Command {
 	c := parent(name, short, children...)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -379,8 +377,7 @@ var linuxOnly = []string{
 	"lock", "elect", "resign", "exec",
 }
 
-// elsewhere makes a Linux command, which has no parent yet, fail on another system
-// with a message that says so.
+// elsewhere makes a Linux command, which has no parent yet, fail on another system.
 func elsewhere(c *cobra.Command, system string) {
 	if system != "linux" && slices.Contains(linuxOnly, c.Name()) {
 		refuseSystem(c)

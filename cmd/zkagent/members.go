@@ -112,8 +112,7 @@ func listMembers(ctx context.Context, g *globals, args []string, o membersOption
 	})
 }
 
-// groupFollowers follows one group, or all groups of the settings, without guard
-// and damping: it shows what is in ZooKeeper.
+// groupFollowers shows what is in ZooKeeper: it has no guard and no damping.
 func groupFollowers(conf *agent.Config, args []string, format string) ([]follower, error) {
 	c := agent.Config{Logger: conf.Logger}
 	for _, v := range conf.Groups {
@@ -189,8 +188,7 @@ func printMembers(console *term.Console, v view.View, o membersOptions) error {
 	return console.PrintTable(t)
 }
 
-// statusHeld is the status of a member that is gone from ZooKeeper and that an
-// agent's guard keeps.
+// statusHeld is of a member that is gone from ZooKeeper and that a guard keeps.
 const statusHeld = "held"
 
 type memberRow struct {

@@ -136,8 +136,6 @@ returns it to the queue. Without either it returns by itself.`
 	return reserve
 }
 
-// waitQueue runs fn with the queue of the name. While fn waits, a new session
-// replaces a lost one.
 func waitQueue(ctx context.Context, g *globals, name string, o queueOptions, fn func(wait context.Context, s *session.Session, path string) error) error {
 	path, err := pathOf(queuesRoot, name)
 	if err != nil {
@@ -256,8 +254,6 @@ func awaitItem[T any](ctx, wait context.Context, g *globals, path string, take f
 	return item, err
 }
 
-// bodyFields are a body in JSON: as text where it is text, else in base64, and
-// "encoding" says so.
 func bodyFields(body []byte) map[string]any {
 	if utf8.Valid(body) {
 		return map[string]any{"body": string(body)}

@@ -129,8 +129,7 @@ func parseBundles(e *apply.Engine, c *agent.Config, args []string) ([]*apply.Bun
 	return list, nil
 }
 
-// renderBundle renders one bundle and, unless the options forbid it, writes it. It
-// reports whether a file differs from the rendered text.
+// renderBundle reports whether a file differs, or differed, from the rendered text.
 func renderBundle(ctx context.Context, console *term.Console, e *apply.Engine, b *apply.Bundle, v view.View, o renderOptions) (bool, error) {
 	if o.check {
 		if err := checkBundle(ctx, console, e, b, v); err != nil {
@@ -298,8 +297,7 @@ func readable(ctx context.Context, s *session.Session, list []follower) error {
 	return nil
 }
 
-// gatherSources waits until every source has reported once, and prints which ones are
-// missing.
+// gatherSources waits until every source has reported once.
 func gatherSources(ctx context.Context, g *globals, s *session.Session, v view.View, list []follower) (view.View, error) {
 	sources := sourcesOf(list)
 	last := v // read by the notice

@@ -49,8 +49,7 @@ func newRolloutCommand(g *globals) *cobra.Command {
 	)
 }
 
-// withRollout runs fn with the open rollout of the config, or the latest one,
-// or the one that --rollout names.
+// withRollout runs fn with the named rollout, else with the open one, else with the latest.
 func withRollout(ctx context.Context, g *globals, config, name string, fn func(context.Context, *session.Session, target, string) error) error {
 	return withConfig(ctx, g, config, func(ctx context.Context, s *session.Session, t target) error {
 		if name == "" {
@@ -229,8 +228,6 @@ func newRolloutListCommand(g *globals) *cobra.Command {
 	})
 }
 
-// newRolloutUndoCommand publishes the previous content as a new version through
-// the same pipeline, to all hosts at once unless a flag says otherwise.
 func newRolloutUndoCommand(g *globals) *cobra.Command {
 	var p publishFlags
 	flags := strategyFlags{}
@@ -257,8 +254,7 @@ func newRolloutUndoCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// oldName gives a command a name that it had before. The command prints its current
-// name on stderr.
+// oldName gives a command a name that it had before, and prints the present one.
 func oldName(c *cobra.Command, name string) *cobra.Command {
 	today, arguments, _ := strings.Cut(c.Use, " ")
 	c.Use, c.Hidden = name+" "+arguments, true
@@ -308,8 +304,6 @@ func rolloutsOf(ctx context.Context, s *session.Session, t target) (map[int64]*v
 	return rollouts, err
 }
 
-// sayBrings says which version is in use and which one the open rollout brings, if one is
-// open.
 func sayBrings(console *term.Console, before string, open *fleet.State) {
 	if open != nil && !open.Proposal.Dry {
 		console.Say("%sv%d is in use, %s brings v%d (%s)", before, open.Proposal.Previous, open.Name, open.Proposal.Version, open.Phase())

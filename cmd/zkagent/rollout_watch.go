@@ -319,8 +319,7 @@ func (b *bar) end() {
 	}
 }
 
-// rolloutFrame is the bar of the phase that a rollout is in; empty when there
-// is nothing to count.
+// rolloutFrame is the bar of the phase; empty when there is nothing to count.
 func rolloutFrame(state *fleet.State, now time.Time) string {
 	strategy, counts := state.Proposal.Strategy, countsOf(state)
 	switch phase := state.Phase(); {
@@ -353,8 +352,7 @@ func rolloutFrame(state *fleet.State, now time.Time) string {
 	}
 }
 
-// countsOf counts the hosts, by their records or, in a large fleet, by the
-// coordinator's counts.
+// countsOf counts the hosts; in a large fleet the coordinator does it.
 func countsOf(state *fleet.State) fleet.Counts {
 	if len(state.Called) > 0 {
 		return state.Counts()

@@ -69,8 +69,7 @@ The agent resumes the session that a previous process left in the state director
 	}
 }
 
-// childOf returns the exit code of a supervised program if its end has ended the
-// agent.
+// childOf returns the exit code of a supervised program whose end has ended the agent.
 func childOf(err error) error {
 	var coded interface{ ExitCode() int }
 	if errors.As(err, &coded) && coded.ExitCode() > 0 {

@@ -86,8 +86,6 @@ func redrawn(ctx context.Context, console *term.Console, read func() (func() err
 	}
 }
 
-// printStatus prints a status: a summary, the problems, and a row for each thing
-// that the agent manages.
 func printStatus(console *term.Console, s *show.Status) error {
 	if console.IsJSON() {
 		return console.PrintJSON("status", s)
@@ -208,8 +206,7 @@ after a restart of the agent. With --json each event is one line.`,
 	return c
 }
 
-// readEvents prints the wanted events. With follow it reconnects when the agent
-// restarts, until ctx ends.
+// readEvents prints the wanted events; with follow, also after a restart of the agent.
 func readEvents(ctx context.Context, console *term.Console, client *web.Client, follow bool, wanted func(event.Event) bool) error {
 	var seq int64
 	var failed error

@@ -150,8 +150,7 @@ have the standard input and output of zkagent, and the terminal.`,
 	return c
 }
 
-// voteTxn prepares and votes. If the transaction is decided already, it returns that
-// decision.
+// voteTxn prepares and votes, unless the transaction is decided already.
 func voteTxn(ctx context.Context, g *globals, x *recipe.Txn, site string, command []string) (recipe.Decision, error) {
 	d, err := x.Withdraw(ctx, site)
 	if err != nil || d != recipe.Undecided {
@@ -255,8 +254,7 @@ func waitBarrier(ctx context.Context, g *globals, name string, wait waiting, fn 
 	})
 }
 
-// enterBarrier waits for the others; a command then runs until all leave together.
-// Only the waiting is bounded.
+// enterBarrier bounds only the waiting; a command then runs until all leave together.
 func enterBarrier(whole, bounded context.Context, g *globals, s *session.Session, cfg recipe.DoubleBarrierConfig, command []string) error {
 	b := recipe.NewDoubleBarrier(s, cfg)
 	h, err := b.Enter(bounded)

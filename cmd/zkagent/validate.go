@@ -271,8 +271,7 @@ func runTestsOnce(ctx context.Context, console *term.Console, files []string, ma
 	return nil
 }
 
-// watchTests runs the tests now and whenever one of their files changes, until ctx
-// ends. A failed test does not end it.
+// watchTests runs the tests at each change of a file; a failed test does not end it.
 func watchTests(ctx context.Context, g *globals, args []string, match *regexp.Regexp, o testOptions) error {
 	files, err := testFiles(g, args)
 	if err != nil {

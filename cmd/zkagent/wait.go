@@ -28,8 +28,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// waiting is how a command waits for its turn: without a limit, for a time, or not at
-// all.
 type waiting struct {
 	nonblock     bool
 	wait         time.Duration // 0: no limit
@@ -216,8 +214,7 @@ func pathOf(root, name string) (string, error) {
 	return path, fail(exitUsage, session.ValidatePath(path))
 }
 
-// contenderData returns the data of our znode in a line: host, process and the
-// user's description.
+// contenderData returns the data of our znode in a line.
 func contenderData(describe string) []byte {
 	data := fmt.Appendf(whoAmI(), ":%d", os.Getpid())
 	if describe != "" {
@@ -353,8 +350,7 @@ func childError(ctx context.Context, g *globals, h heldCommand, args []string, r
 	return fail(exitFailed, err)
 }
 
-// notStarted is the error, as of a shell, of a command that could not be started; nil
-// for any other error.
+// notStarted is the error, as of a shell, of a command that could not start; else nil.
 func notStarted(name string, err error) error {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -455,8 +451,6 @@ func execCommand(ctx context.Context, g *globals, command []string, o execOption
 	return fail(exitNotExecutable, fmt.Errorf("execute %s: %w", path, err))
 }
 
-// execTree reads the tree of a prefix: a znode path, or the name of a config
-// block and a key.
 func execTree(ctx context.Context, g *globals, s *session.Session, c *agent.Config, prefix string) (*view.Tree, string, error) {
 	cfg, key := config.Config{Name: prefix, Path: strings.TrimSuffix(prefix, "/")}, ""
 	if !strings.HasPrefix(prefix, "/") {
@@ -478,8 +472,6 @@ func execTree(ctx context.Context, g *globals, s *session.Session, c *agent.Conf
 
 var notVariable = regexp.MustCompile(`[^A-Za-z0-9_]`)
 
-// variables returns the keys below a prefix as NAME=value. A key that cannot be a
-// variable is an error.
 func (o execOptions) variables(tree *view.Tree, prefix string) ([]string, error) {
 	var list []string
 	var bad error

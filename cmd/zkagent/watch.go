@@ -210,8 +210,7 @@ type treeChange struct {
 	Mzxid int64  `json:"mzxid"`
 }
 
-// watchTree follows a subtree until the session or the context ends. Each update of the
-// copy is one batch of changes.
+// watchTree prints each update of the copy as one batch of changes.
 func watchTree(ctx context.Context, g *globals, s *session.Session, root string, command []string, o watchOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -198,8 +198,6 @@ func newACLSetCommand(g *globals) *cobra.Command {
 	return c
 }
 
-// setACL sets the ACL of a znode and, if asked to, of the znodes below that every
-// client may change.
 func setACL(ctx, whole context.Context, g *globals, s *session.Session, path string, acl []session.ACL, recursive bool) error {
 	_, stat, err := s.GetACL(ctx, path)
 	if err != nil {

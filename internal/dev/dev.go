@@ -146,8 +146,7 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// run runs the agent and everything around it until ctx ends, the time is over,
-// or the agent ends by itself.
+// run runs the agent and everything around it.
 func (d *run) run(ctx context.Context) error {
 	defer func() {
 		for _, h := range d.hosts {

@@ -140,8 +140,7 @@ func (h *host) adapt(c *agent.Config) error {
 	return nil
 }
 
-// httpAddress is where the page is: where the settings want it, unless
-// something else is there.
+// httpAddress is where the settings want the page, unless something else is there.
 func httpAddress(c *web.HTTPConfig) string {
 	if c == nil {
 		return anyPort
@@ -184,8 +183,7 @@ func (h *host) bundle(b *apply.Config) {
 	}
 }
 
-// print stands for running the command of a hook or reload. Checks have no
-// effect, so they are run.
+// print stands for a hook or reload. Checks have no effect, so they are run.
 func (h *host) print(ctx context.Context, c proc.Command) (proc.Result, error) {
 	event := ""
 	for _, e := range c.Env {

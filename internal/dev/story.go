@@ -68,8 +68,7 @@ func (d *run) newStory(cfg *agent.Config) *story {
 	return s
 }
 
-// registered waits for what the agent does by itself: register, render, run the
-// hook of the leader.
+// registered waits for what the agent does by itself.
 func (s *story) registered(cfg *agent.Config) {
 	s.steps = append(s.steps, step{
 		title: "The agent registers this host's services, renders its files, and leads: of all hosts only this one runs the hook",

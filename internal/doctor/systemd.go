@@ -16,8 +16,7 @@ import (
 // unitVerb is a systemctl call of the settings.
 type unitVerb struct{ verb, unit string }
 
-// jobs returns the systemd jobs that a command line starts, by systemctl or by the
-// zkagent-check of the packages.
+// jobs returns the systemd jobs that a command line starts, also by zkagent-check.
 func jobs(args []string) []unitVerb {
 	if len(args) < 2 {
 		return nil

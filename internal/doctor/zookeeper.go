@@ -159,8 +159,6 @@ func (d *doctor) needs() []need {
 	return list
 }
 
-// identity returns our identities on the server; nil if the server cannot report
-// them.
 func (d *doctor) identity(ctx context.Context, s *session.Session, c *session.Config) []session.Identity {
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
@@ -263,8 +261,7 @@ func (d *doctor) acl(s *session.Session, about string, n need, acl []session.ACL
 	return true
 }
 
-// write creates an ephemeral znode. This tests our right to write and shows
-// ZooKeeper's time.
+// write tests our right to write, and reads ZooKeeper's time.
 func (d *doctor) write(ctx context.Context, s *session.Session) {
 	ctx, cancel := context.WithTimeout(ctx, d.wait())
 	defer cancel()
@@ -401,8 +398,7 @@ func OpenZnodes(ctx context.Context, s *session.Session, root string, limit int)
 	return open, looked, nil
 }
 
-// passable reports whether an error concerns only one znode, so that a check of
-// many znodes can skip it.
+// passable reports whether a check of many znodes can skip the one with this error.
 func passable(err error) bool {
 	return errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNoAuth)
 }

@@ -32,8 +32,7 @@ type written struct {
 	Name string
 }
 
-// expression is an argument that is evaluated later: a reference, a command, a
-// destination.
+// expression is an argument that is evaluated later, such as a reference or a command.
 type expression struct {
 	hcl.Expression // nil when it is not set
 

@@ -302,8 +302,7 @@ func Severity(d *hcl.Diagnostic) string {
 	return "error"
 }
 
-// didYouMean is a sentence with the candidate nearest to the text, when one
-// is near enough to be meant.
+// didYouMean is a sentence with the candidate that may be meant; empty without one.
 func didYouMean(text string, candidates []string) string {
 	if best := template.Nearest(text, candidates); best != "" {
 		return " Did you mean " + strconv.Quote(best) + "?"

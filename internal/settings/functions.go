@@ -71,8 +71,6 @@ var jsonDecodeFunc = function.New(&function.Spec{
 // maxDepth is how deep lists and objects may contain each other.
 const maxDepth = 100
 
-// context returns what expressions of the file may use: the functions, and
-// the variables of the moment.
 func (s *Settings) context(file string, vars map[string]cty.Value) *hcl.EvalContext {
 	dir := filepath.Dir(file)
 	base, ok := s.evals[dir]
@@ -136,8 +134,7 @@ func (s *Settings) credential(name string) (string, error) {
 	return value, nil
 }
 
-// noCredential is an error, or with [Options.Offline] a warning and a value
-// that stands for the real one.
+// noCredential is an error, or with [Options.Offline] a warning and a stand-in.
 func (s *Settings) noCredential(text string) (string, error) {
 	if !s.opts.Offline {
 		return "", fmt.Errorf("%w: %s", errNoCredential, text)

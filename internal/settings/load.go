@@ -176,8 +176,7 @@ func (s *Settings) resolve(d *decoder) {
 	d.end()
 }
 
-// maxFileSize bounds one settings file, so that a device or a wrong path does
-// not fill the memory.
+// maxFileSize bounds a settings file: a device must not fill the memory.
 const maxFileSize = 4 << 20
 
 // Expand returns the files that the paths name: a file is itself, a directory

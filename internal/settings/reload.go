@@ -66,8 +66,7 @@ func (s *Settings) checkAt(k *decoder, run expression, when string) string {
 	return when
 }
 
-// handsOff reports whether a command has another process do its work, such as a daemon or
-// a program with rights of its own: that process is not in a preview.
+// handsOff reports whether a process that is not in the preview does the command's work.
 func (s *Settings) handsOff(e expression) bool {
 	list, _ := hcl.ExprList(e.Expression)
 	if len(list) == 0 {

@@ -176,8 +176,7 @@ func realPath(path string) string {
 	return filepath.Join(realPath(filepath.Dir(path)), filepath.Base(path))
 }
 
-// isSettings reports whether the agent reads the file as settings, or would at
-// its next load.
+// isSettings reports whether the agent reads the file as settings, now or at its next load.
 func (s *Settings) isSettings(path string) bool {
 	if s.realFiles == nil {
 		for _, file := range s.Config.Files {

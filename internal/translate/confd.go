@@ -101,14 +101,12 @@ var swapped = map[string]string{
 	"join": "sprig_join", "split": "splitList", "contains": "sprig_contains", "trimSuffix": "trimSuffix", "trimPrefix": "trimPrefix", "trim": "trimAll",
 }
 
-// differs are functions of the same name that do something else here, or that
-// ask the host.
+// differs are functions that do something else here, or that ask the host.
 var differs = []string{"lookupIP", "lookupIPV4", "lookupIPV6", "lookupSRV", "lookupIfaceIPV4", "fileExists", "cget", "cgets", "cgetv", "cgetvs"}
 
 var renamed = map[string]string{"json": "parseJSON", "jsonArray": "parseJSON", "map": "dict", "sortKVByLength": "sortByLength"}
 
-// direct is what matches a pattern of confd whose only star is its last element:
-// the keys directly below.
+// direct is the parent of a pattern whose only star is its last element: the keys below it.
 func direct(s string) (string, bool) {
 	s, ok := strings.CutSuffix(s, "/*")
 	return s, ok && !strings.ContainsAny(s, "*?[")

@@ -189,8 +189,7 @@ func ConsulTemplateEnv(r *Result, lookup func(string) (string, bool)) {
 	}
 }
 
-// ctCommand is a command: a list is arguments, a text of several words is for
-// a shell.
+// ctCommand is a command: a list is arguments, and a text of several words is for a shell.
 func ctCommand(v any) []string {
 	if l, ok := v.([]any); ok && len(l) > 1 {
 		return lists.Map(l, func(a any) string { return quote(text(a)) })
@@ -230,8 +229,7 @@ func ctCall(w *rewriter, list []token, i int) []token {
 	return list
 }
 
-// serviceName translates the service that is asked for:
-// "tag.name?query@dc~near|filter", and a filter of its own.
+// serviceName translates "tag.name?query@dc~near|filter", and a filter of its own.
 func (w *rewriter) serviceName(list []token, i, arg int) []token {
 	s, ok := literal(list, arg)
 	if !ok {

@@ -386,15 +386,13 @@ func literal(list []token, i int) (string, bool) {
 	return s, err == nil
 }
 
-// bare is the name of a function without the method of its result, as in
-// scratch.Set.
+// bare is the name of a function without a method, as in scratch.Set.
 func bare(name string) string {
 	name, _, _ = strings.Cut(name, ".")
 	return name
 }
 
-// segment is a piece of a template: plain text, or what stands between
-// delimiters.
+// segment is plain text, or what stands between delimiters.
 type segment struct {
 	action    bool
 	text      string // without delimiters and trim marks
@@ -404,8 +402,7 @@ type segment struct {
 	line, column int // of the action, from 1
 }
 
-// split splits a template at its delimiters. Strings and comments in actions
-// are not looked into.
+// split splits a template at its delimiters, but not at those in strings and comments.
 func split(text, left, right string) []segment {
 	var list []segment
 	line, column := 1, 1

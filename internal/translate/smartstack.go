@@ -360,8 +360,7 @@ func (s *synapse) servers(v servers, defaults []map[string]any) {
 	s.text.WriteString(v.loop(line, none) + none + "{{ end }}" + after)
 }
 
-// loop prints a line for each member, in the order of backend_order: by address, or by the
-// names of their servers.
+// loop prints a line for each member, in the order of backend_order.
 func (v servers) loop(line, none string) string {
 	group := quoteGo(v.group)
 	loop := "{{ range $i, $_ := members " + group + " }}{{ $id := add $i 1 }}"
