@@ -69,7 +69,7 @@ func ExampleAnnouncer() {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	fmt.Println(hosts[0].ID, hosts[0].Record.Version, hosts[0].Record.Health)
+	fmt.Println(hosts[0].ID, hosts[0].Version, hosts[0].Health)
 	stop()
 	fmt.Println(<-ended)
 	// Output:

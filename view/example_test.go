@@ -13,7 +13,7 @@ func ExampleKeys() {
 	edit.Set("color", view.Key{Value: []byte("blue")})
 	edit.Delete("size")
 	after := edit.Done()
-	before.Diff(after, func(path string, old, now *view.Key) {
+	before.Diff(after, func(path string, _, now *view.Key) {
 		fmt.Println(path, now == nil)
 	})
 	fmt.Println(before.Len(), after.Len())

@@ -82,7 +82,7 @@ const (
 	EventChildrenChanged int32 = 4
 )
 
-// States in watch events.
+// StateSyncConnected is the state in watch events.
 const StateSyncConnected int32 = 3
 
 // Permissions of an ACL.
