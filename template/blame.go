@@ -236,7 +236,6 @@ func (l *Line) Why() []Reason {
 	return list
 }
 
-// union appends the values of more that list does not have.
 func union(list, more []Value) []Value {
 	for _, v := range more {
 		if !slices.Contains(list, v) {

@@ -329,7 +329,6 @@ func (tr *tracer) present() []Value {
 	return list
 }
 
-// close ends the evaluation of the latest pipeline.
 func (tr *tracer) close(value reflect.Value) variable {
 	o, values := tr.open[len(tr.open)-1], tr.present()
 	tr.open = tr.open[:len(tr.open)-1]

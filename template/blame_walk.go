@@ -202,7 +202,6 @@ func (tr *tracer) loopOver(n parse.Node, b *parse.BranchNode, c *block, dot vari
 	return tr.list(b.ElseList, dot)
 }
 
-// walkTurn walks one turn of a loop.
 func (tr *tracer) walkTurn(f *facts, b *parse.BranchNode, c *block, elem []reflect.Value) error {
 	tr.decide(f, c.left) // By what the turn before may have passed over.
 	why := tr.why
@@ -262,7 +261,6 @@ func (tr *tracer) decide(f *facts, by []Value) {
 	}
 }
 
-// declare declares or sets the variables of a pipeline.
 func (tr *tracer) declare(p *parse.PipeNode, v variable) {
 	for _, d := range p.Decl {
 		v.name = d.Ident[0]

@@ -41,7 +41,6 @@ var listFunctions = map[string]any{
 	"spew_sprintf": dumpf,
 }
 
-// dumper prints values for debugging, maps in order.
 var dumper = spew.ConfigState{Indent: " ", SortKeys: true}
 
 func dumpf(format string, args ...any) (string, error) {
@@ -141,7 +140,6 @@ func uniq(list any) ([]any, error) {
 	return unique, nil
 }
 
-// grouped groups members, or groups, by their keys.
 func grouped[E any, K comparable](list []E, keys func(E) []K) map[K][]E {
 	m := map[K][]E{}
 	for _, e := range list {
@@ -152,7 +150,6 @@ func grouped[E any, K comparable](list []E, keys func(E) []K) map[K][]E {
 	return m
 }
 
-// byTag groups members, or the groups of a set, by their tags.
 func byTag(list any) (any, error) {
 	switch list := list.(type) {
 	case nil:
@@ -199,7 +196,6 @@ func metaPart(label string, member view.Member) (string, error) {
 	return fmt.Sprintf("%05d", n), nil
 }
 
-// sortByLength sorts texts by how long they are, and pairs by how long their paths are.
 func sortByLength(list any) ([]any, error) {
 	l := reflect.ValueOf(list)
 	if l.Kind() != reflect.Slice {

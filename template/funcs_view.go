@@ -53,7 +53,6 @@ func (st *state) config(path string) (*view.Tree, string, error) {
 	return t, rest, nil
 }
 
-// lookup returns the value at "config/key".
 func (st *state) lookup(path string) (string, bool, error) {
 	t, key, err := st.config(path)
 	if err != nil {
@@ -222,7 +221,6 @@ type Group struct {
 // statusAny asks for the members of every status.
 const statusAny = "any"
 
-// statuses are the words that members may be asked for with.
 var statuses = []string{statusAny, view.StatusUp, view.StatusDraining, view.StatusMaintenance, view.StatusDown}
 
 func checkStatus(word string) error {

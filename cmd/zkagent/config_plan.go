@@ -259,7 +259,6 @@ func takenOver(c *cobra.Command, roll *strategyFlags) ([]string, []string) {
 	return own, strategy
 }
 
-// whereWords repeats the flags that say which ensemble and which settings.
 func (g *globals) whereWords() []string {
 	var words []string
 	for _, c := range g.config {
@@ -378,7 +377,6 @@ func textOf(value json.RawMessage) (string, error) {
 	return number.String(), nil
 }
 
-// checkDefaults rejects a tree whose key .rollout.json is not valid.
 func checkDefaults(keys map[string][]byte) error {
 	data, ok := keys[config.RolloutKey]
 	if !ok {

@@ -25,7 +25,6 @@ import (
 
 const defaultConfig = "/etc/zkagent"
 
-// connectTimeout bounds the first connection of commands that need one.
 const connectTimeout = 10 * time.Second
 
 // configPaths returns the settings that the command line or the environment names.

@@ -123,7 +123,6 @@ func (g *globals) here(text string) string {
 	})
 }
 
-// class says how to report an error of a lower layer: exit code, meaning and hint.
 type class struct {
 	is   error
 	code int

@@ -173,7 +173,6 @@ type subscriberRow struct {
 	record fleet.Record
 }
 
-// listSubscribers shows which agents use which version of the configs.
 func listSubscribers(ctx context.Context, console *term.Console, s *session.Session, conf *agent.Config, names []string) error {
 	var rows []subscriberRow
 	hosts, err := fleet.Agents(ctx, s)
@@ -224,7 +223,6 @@ func listSubscribers(ctx context.Context, console *term.Console, s *session.Sess
 	})
 }
 
-// deed is one action in the audit.
 type deed struct {
 	Time  time.Time `json:"time"`
 	Where string    `json:"where"` // the config, or "this host"

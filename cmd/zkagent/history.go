@@ -469,7 +469,6 @@ func (o *blameOptions) query(name string) (blame.Query, error) {
 	return q, nil
 }
 
-// blameFiles asks the agent, or executes the templates here.
 func blameFiles(ctx context.Context, g *globals, q blame.Query, o blameOptions) ([]*blame.File, error) {
 	if o.data == "" && !o.lastGood {
 		var files []*blame.File

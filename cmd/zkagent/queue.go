@@ -261,7 +261,6 @@ func bodyFields(body []byte) map[string]any {
 	return map[string]any{"body": base64.StdEncoding.EncodeToString(body), "encoding": "base64"}
 }
 
-// bodyFile is a file without a name that holds the item.
 func bodyFile(body []byte) (*os.File, error) {
 	f, err := os.CreateTemp("", "zkagent-item-")
 	if err != nil {
@@ -399,7 +398,6 @@ func keptSession(ctx context.Context, g *globals, dir string) (*handedSession, e
 	return k, nil
 }
 
-// queueKeep reserves an item for a process that comes later.
 func queueKeep(ctx context.Context, g *globals, path string, o queueOptions) (err error) {
 	root, err := reservations()
 	if err != nil {

@@ -360,7 +360,6 @@ func followSources(ctx context.Context, s *session.Session, list []follower, fn 
 	return nil
 }
 
-// missingHints returns hints for the sources that have not reported.
 func missingHints(list []view.Source) []string {
 	var hints []string
 	for _, s := range list {

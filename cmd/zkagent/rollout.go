@@ -291,7 +291,6 @@ type versionRollout struct {
 	open bool
 }
 
-// rolloutsOf are the rollouts of a config by the versions that they bring.
 func rolloutsOf(ctx context.Context, s *session.Session, t target) (map[int64]*versionRollout, error) {
 	list, err := fleet.Rollouts(ctx, s, t.path)
 	rollouts := map[int64]*versionRollout{}
@@ -310,7 +309,6 @@ func sayBrings(console *term.Console, before string, open *fleet.State) {
 	}
 }
 
-// dryRun asks the hosts, and explains why that was not possible.
 func dryRun(ctx context.Context, s *session.Session, t target, cfg fleet.PublishConfig, timeout time.Duration) (*fleet.Answers, error) {
 	cfg.Author = userName()
 	answers, err := fleet.DryRun(ctx, s, cfg, timeout)

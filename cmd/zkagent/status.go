@@ -116,7 +116,6 @@ func printStatus(console *term.Console, s *show.Status) error {
 	return console.PrintTable(t)
 }
 
-// zookeeperLine describes the connection, or why it is missing.
 func zookeeperLine(console *term.Console, z *show.ZooKeeperStatus) string {
 	line := stateWord(console, z.State)
 	if z.Server != "" {

@@ -74,7 +74,6 @@ it keeps the file, writes it without members, or fails.`,
 	return c
 }
 
-// whileEmpty is what the words of on_empty mean.
 var whileEmpty = map[string]string{"keep": "the file stays as it is", "render": "the file is written without members", "fail": "an error"}
 
 type diagnosticJSON struct {

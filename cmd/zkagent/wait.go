@@ -223,7 +223,6 @@ func contenderData(describe string) []byte {
 	return data
 }
 
-// whoAmI returns the data of our znodes, for people who look at them.
 func whoAmI() []byte {
 	host, _ := os.Hostname()
 	return []byte(cmp.Or(host, "unknown"))

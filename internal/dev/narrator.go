@@ -16,7 +16,6 @@ import (
 
 const maxShown = 16 << 10
 
-// narrator prints what has changed from one status of the agent to the next.
 type narrator struct {
 	con      *term.Console
 	host     string // its name, when there are several

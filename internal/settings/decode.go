@@ -194,7 +194,6 @@ func (d *decoder) note(w written) {
 	d.read[w.Name] = w
 }
 
-// reader evaluates an argument.
 func (d *decoder) reader(name string, tag reflect.StructTag) *reader {
 	e := d.expression(name, tag)
 	r := &reader{rule: d.shape.args[len(d.shape.args)-1], written: e.written, s: d.s}

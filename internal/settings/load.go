@@ -237,7 +237,6 @@ func openDirectory(dir string, bits fs.FileMode) bool {
 	return err == nil && info.Mode().Perm()&0o002 != 0 && info.Mode()&bits == 0 && !errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS)
 }
 
-// parse parses the files and remembers their bytes for diagnostics.
 func (s *Settings) parse(names []string, data map[string][]byte) []hcl.Body {
 	sum := sha256.New()
 	bodies := make([]hcl.Body, 0, len(names))

@@ -67,7 +67,6 @@ func (s *Settings) resolveGroups(d *decoder) {
 	}
 }
 
-// groupConfig reads what a group, and each group of a set, takes.
 func (s *Settings) groupConfig(b *decoder, path string, formats map[string]string) registry.GroupConfig {
 	return registry.GroupConfig{
 		Name: b.label, Path: path,

@@ -324,7 +324,6 @@ type origin struct {
 	at     hcl.Range // what to point at otherwise
 }
 
-// place is the range of a line and column of the template.
 func (o origin) place(line, column int) hcl.Range {
 	if o.file == "" || line < 1 {
 		return o.at

@@ -112,7 +112,6 @@ func direct(s string) (string, bool) {
 	return s, ok && !strings.ContainsAny(s, "*?[")
 }
 
-// patternOf is the literal part of the pattern that an argument is.
 func patternOf(arg []token) string {
 	for i := range arg {
 		if s, ok := literal(arg, i); ok {
@@ -141,7 +140,6 @@ var keyCalls = map[string]keyCall{
 	"lsdir": {"(keys (byKey (", "tree", ")))", false, noPattern}, "ls": {"(keys (explode (", "tree", ")))", false, noPattern},
 }
 
-// keyed writes a call that names keys.
 func (w *rewriter) keyed(list []token, i, arg int, name string, c keyCall) []token {
 	out := w.rename(slices.Clone(list), arg, name, c.single, c.change)
 	end := argument(out, arg)

@@ -191,7 +191,6 @@ func (p *pongo) failed(n node, why problem) string {
 	return "fail " + quoteGo("import: not translated: "+n.whole)
 }
 
-// action writes an action, with the functions of confd.
 func (p *pongo) write(action string) { p.out.WriteString("{{ " + p.action(action) + " }}") }
 
 // guarded reads an expression. One that cannot be translated fails when it is executed.
@@ -203,7 +202,6 @@ func (p *pongo) guarded(n node, read func() value) value {
 	return v
 }
 
-// value translates a value that is printed.
 func (p *pongo) value(text string) {
 	e := &expression{p: p, list: lexed(text)}
 	if len(e.list) > 1 && e.list[1] == "(" {

@@ -222,7 +222,6 @@ func (p *pongo) assigned(body []node) []string {
 	return names
 }
 
-// declare declares variables that are there after the block that sets them.
 func (p *pongo) declare(names []string) {
 	for _, name := range names {
 		if _, known := p.scope[name]; !known {

@@ -236,7 +236,6 @@ func stages(list []token) [][]token {
 	return parted(list, func(t token) bool { return t.text == "|" })
 }
 
-// arguments splits a command into its words.
 func arguments(list []token) [][]token {
 	words := parted(list, func(t token) bool { return t.kind == 'b' })
 	return slices.DeleteFunc(words, func(w []token) bool { return len(w) == 0 })

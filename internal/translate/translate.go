@@ -134,7 +134,6 @@ type notes struct {
 
 func (n *notes) note(format string, args ...any) { n.add(note{fmt.Sprintf(format, args...), false}) }
 
-// miss notes what could not be translated.
 func (n *notes) miss(format string, args ...any) {
 	n.lost++
 	n.add(note{fmt.Sprintf(format, args...), true})
@@ -244,7 +243,6 @@ func (r *Result) add(t *Template) {
 	r.Templates = append(r.Templates, t)
 }
 
-// group is the label of the group at a path.
 func (r *Result) group(name, path string) string {
 	l := numbered(label(name), func(l string) bool { return r.groups[l] != "" && r.groups[l] != path })
 	r.groups[l] = path

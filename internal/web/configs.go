@@ -52,7 +52,6 @@ type keyView struct {
 	Before     int64          // the oldest kept version that has the value
 }
 
-// change is one key that differs between two versions.
 type change struct {
 	Key, Kind string
 	Lines     []string // empty when values are withheld
@@ -186,7 +185,6 @@ const (
 	waitersShown  = 50
 )
 
-// The places below which commands and rolling reloads keep their locks.
 var lockRoots = []struct{ kind, path string }{{"lock", "/zkagent/locks"}, {"rolling reload", rolling.Root}}
 
 // problem is the text of an error for the page; "" for none.
@@ -322,7 +320,6 @@ func sortHosts(rows []rolloutRow, states ...string) []rolloutRow {
 	return rows
 }
 
-// lineView is a lock, semaphore or election with who stands in line.
 type lineView struct {
 	Kind, Name, Path string
 	Contenders       []contenderView // in order
@@ -337,7 +334,6 @@ type contenderView struct {
 	Since time.Time
 }
 
-// readLines reads the lines of this agent's elections and of the locks.
 func (s *Server) readLines(ctx context.Context) ([]lineView, error) {
 	zk, err := s.Source.Session(ctx)
 	if err != nil {

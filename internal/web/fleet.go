@@ -78,7 +78,6 @@ func (v fleetView) Bad() int {
 	return n
 }
 
-// tally counts how often words occur.
 type tally map[string]int
 
 // String lists the words, the most frequent first, with how often they occur
@@ -175,7 +174,6 @@ func rowOf(h *fleet.HostStatus, now time.Time, stale, self bool) fleetRow {
 // Gone reports whether no agent runs there.
 func (r fleetRow) Gone() bool { return show.Gone(r.Health) }
 
-// hostView is one host of the fleet as its record says.
 type hostView struct {
 	fleet.HostStatus
 
@@ -212,7 +210,6 @@ const (
 	weeksShown  = 12
 )
 
-// spark is a small line of numbers, the oldest first.
 type spark struct {
 	What   string // such as "members"
 	Over   string // such as "2 hours"
@@ -270,7 +267,6 @@ func (h *samples) take(s *Server) {
 	h.members, h.renders = keep(h.members, members), keep(h.renders, renders)
 }
 
-// memberCount is how many members the groups of this agent have.
 func (s *Server) memberCount() int {
 	members := 0
 	for _, list := range s.Source.Members() {

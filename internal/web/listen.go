@@ -432,7 +432,6 @@ func (p peerID) name() string {
 	return u.Username
 }
 
-// withPeer notes who is at the other end of the socket.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	u, ok := c.(*net.UnixConn)
 	if !ok {

@@ -135,7 +135,6 @@ func (s *Server) servicesPage(_ *http.Request, st *show.Status) any {
 	return groups
 }
 
-// pageFuncs are what the templates of the page may call.
 var pageFuncs = template.FuncMap{
 	"since": term.Age,
 	"clock": func(t time.Time) string {

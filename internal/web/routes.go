@@ -145,7 +145,6 @@ func refuse(w http.ResponseWriter, code int, err error) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// serveEvents lists recent events, or follows them as server-sent events.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, to func() reader) {
 	since, _ := strconv.ParseInt(r.URL.Query().Get("since"), 10, 64)
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
