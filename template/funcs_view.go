@@ -223,11 +223,13 @@ const statusAny = "any"
 
 var statuses = []string{statusAny, view.StatusUp, view.StatusDraining, view.StatusMaintenance, view.StatusDown}
 
-func checkStatus(word string) error {
-	if slices.Contains(statuses, word) {
-		return nil
+func checkStatus(words ...string) error {
+	for _, word := range words {
+		if !slices.Contains(statuses, word) {
+			return failf(nil, "", "a status is one of %s, not %q%s", strings.Join(statuses, ", "), word, meantStatus[word])
+		}
 	}
-	return failf(nil, "", "a status is one of %s, not %q%s", strings.Join(statuses, ", "), word, meantStatus[word])
+	return nil
 }
 
 // meantStatus translates the words of other programs.
@@ -260,10 +262,8 @@ func (st *state) group(name string) (*view.Group, error) {
 // members returns the members of a group that may get traffic, or those with
 // one of the statuses.
 func (st *state) members(name string, wanted ...string) ([]view.Member, error) {
-	for _, word := range wanted {
-		if err := checkStatus(word); err != nil {
-			return nil, err
-		}
+	if err := checkStatus(wanted...); err != nil {
+		return nil, err
 	}
 	g, err := st.group(name)
 	if err != nil {
@@ -351,10 +351,8 @@ func (st *state) groups(name string, wanted ...string) ([]Group, error) {
 	if !ok {
 		return nil, st.unknown(view.KindGroups, name)
 	}
-	for _, word := range wanted {
-		if err := checkStatus(word); err != nil {
-			return nil, err
-		}
+	if err := checkStatus(wanted...); err != nil {
+		return nil, err
 	}
 	list := make([]Group, 0, len(gs.Groups))
 	for _, g := range gs.Groups {

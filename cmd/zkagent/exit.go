@@ -123,13 +123,11 @@ func (g *globals) here(text string) string {
 	})
 }
 
-type class struct {
+var classes = []struct {
 	is   error
 	code int
 	hint string
-}
-
-var classes = []class{
+}{
 	{session.ErrTLS, exitPermission, "check the tls block of the settings: the certificates, and the host names in servers"},
 	{session.ErrNoServer, exitUnavailable, "is ZooKeeper running at that address? \"zkagent doctor\" asks each server"},
 	{session.ErrAuthFailed, exitPermission, "check the auth block of the settings, or $ZKAGENT_AUTH"},

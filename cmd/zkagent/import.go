@@ -193,17 +193,17 @@ func verifyImport(ctx context.Context, console *term.Console, r *translate.Resul
 	missing := 0
 	for _, t := range r.Templates {
 		want := filepath.Join(golden, t.Destination)
-		if _, err := os.Stat(want); err != nil {
+		if !exists(want) {
 			want = filepath.Join(golden, filepath.Base(t.Destination))
 		}
-		if _, err := os.Stat(want); t.Flagged() || err != nil {
-			if !t.Flagged() {
-				missing++
-				console.Warnf("template %s is not verified: %s has no %s", t.Name, cmp.Or(o.with, o.golden), t.Destination)
-			}
-			continue
+		switch {
+		case t.Flagged():
+		case exists(want):
+			tests = append(tests, map[string]string{"name": t.Name, "template": t.Name, "data_file": data, "want_file": want})
+		default:
+			missing++
+			console.Warnf("template %s is not verified: %s has no %s", t.Name, cmp.Or(o.with, o.golden), t.Destination)
 		}
-		tests = append(tests, map[string]string{"name": t.Name, "template": t.Name, "data_file": data, "want_file": want})
 	}
 	ok := 0
 	if len(tests) > 0 {

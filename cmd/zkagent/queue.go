@@ -136,14 +136,6 @@ returns it to the queue. Without either it returns by itself.`
 	return reserve
 }
 
-func waitQueue(ctx context.Context, g *globals, name string, o queueOptions, fn func(wait context.Context, s *session.Session, path string) error) error {
-	path, err := pathOf(queuesRoot, name)
-	if err != nil {
-		return err
-	}
-	return inSessions(ctx, g, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error { return fn(wait, s, path) })
-}
-
 func (o queueOptions) open(s *session.Session, path string) aQueue {
 	if o.ordered {
 		return recipe.NewPriorityQueue(s, recipe.PriorityQueueConfig{Path: path, MaxLen: o.maxLen, Reserve: o.reserve, MaxAttempts: o.attempts})
@@ -181,7 +173,11 @@ func empty(err error, path string, gaveUp bool) error {
 }
 
 func queueTake(ctx context.Context, g *globals, name string, o queueOptions) error {
-	return waitQueue(ctx, g, name, o, func(wait context.Context, s *session.Session, path string) error {
+	path, err := pathOf(queuesRoot, name)
+	if err != nil {
+		return err
+	}
+	return inSessions(ctx, g, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error {
 		take := o.open(s, path).Take
 		if o.nonblock {
 			take = o.open(s, path).TryTake
@@ -203,14 +199,14 @@ func printBody(console *term.Console, body []byte) error {
 
 func queueReserve(ctx context.Context, g *globals, name string, command []string, o queueOptions) error {
 	o.reserve = true
+	path, err := pathOf(queuesRoot, name)
+	if err != nil {
+		return err
+	}
 	if len(command) == 0 {
-		path, err := pathOf(queuesRoot, name)
-		if err != nil {
-			return err
-		}
 		return queueKeep(ctx, g, path, o)
 	}
-	return waitQueue(ctx, g, name, o, func(wait context.Context, s *session.Session, path string) error {
+	return inSessions(ctx, g, o.waiting, func(wait context.Context, s *session.Session, _ *agent.Config) error {
 		r, err := queueAwait(ctx, wait, g, s, path, o)
 		if err != nil {
 			return err
