@@ -277,7 +277,6 @@ func (tr *tracer) identify(v reflect.Value) []Value {
 	return nil
 }
 
-// wanted reports whether an element is the one that is looked for.
 func (tr *tracer) wanted(v reflect.Value) bool {
 	switch v := anyOf(v).(type) {
 	case Pair:

@@ -66,7 +66,6 @@ func (tr *tracer) ExecuteTemplate(_ io.Writer, name string, data any) error {
 	return tr.template(name, dot, nil)
 }
 
-// template executes a template, with variables and loops of its own.
 func (tr *tracer) template(name string, dot variable, why *reasons) error {
 	if tr.depth++; tr.depth > MaxDepth {
 		return &valueError{text: fmt.Sprintf("%v: more than %d", ErrDepth, MaxDepth), class: ErrDepth, pos: -1}
@@ -150,7 +149,6 @@ func (tr *tracer) branch(n parse.Node, b *parse.BranchNode, isRange bool, dot va
 	return err
 }
 
-// choose walks one of the lists of an if or with.
 func (tr *tracer) choose(n parse.Node, b *parse.BranchNode, c *block, dot variable) error {
 	v, err := tr.evaluate(n, b.Pipe, dot)
 	if err != nil {

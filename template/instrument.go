@@ -355,7 +355,6 @@ func (st *state) cover(point int) string {
 // plain fields: they are checked.
 const directFunc = "__fields"
 
-// directBody is the body of such a loop: texts, and the fields between them.
 type directBody struct {
 	texts   []string // one more than fields
 	pairs   []func(*Pair) string

@@ -28,7 +28,6 @@ import (
 	"github.com/zkagent/zkagent/view"
 )
 
-// fileHistory is the recorded history of one file or of all files of a bundle.
 type fileHistory struct {
 	bundle  *apply.Bundle
 	path    string // of the file; empty: all of the bundle

@@ -354,7 +354,6 @@ func renderWith(ctx context.Context, console *term.Console, r *translate.Result,
 	return w.golden, nil
 }
 
-// withProgram is one run of the other program.
 type withProgram struct {
 	r           *translate.Result
 	v           *view.View

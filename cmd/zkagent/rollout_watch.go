@@ -360,7 +360,6 @@ func countsOf(state *fleet.State) fleet.Counts {
 	return *cmp.Or(state.Gate.Counts, &state.Progress.Counts)
 }
 
-// voted returns the number of hosts that have voted or need not vote.
 func voted(c fleet.Counts) int {
 	return c.Commit + c.Abort + c.Skipped + c.Granted + c.Started + c.Done + c.Failed
 }

@@ -127,7 +127,6 @@ func watchZnode(ctx context.Context, console *term.Console, s *session.Session, 
 	return nil
 }
 
-// readWatched reads the state together with the watch for the next one.
 func readWatched(ctx context.Context, s *session.Session, path string, children bool) (watched, *session.Watch, error) {
 	for {
 		state := watched{Path: path, Exists: true}
@@ -202,7 +201,6 @@ func groupNamed(conf *agent.Config, name string) (registry.GroupConfig, error) {
 	return registry.GroupConfig{}, fail(exitUsage, fmt.Errorf("there is no group %q", name), "name a znode by its path, or give settings with the group block by --config")
 }
 
-// treeChange is one znode of a subtree that differs from the copy before.
 type treeChange struct {
 	Event string `json:"event"` // present, created, changed or deleted
 	Path  string `json:"path"`

@@ -113,7 +113,6 @@ func (s *Settings) servers(b *decoder, list []string) []string {
 	return list
 }
 
-// auth reads an auth block: an identity of its scheme, or the mechanism of sasl.
 func (s *Settings) auth(b *decoder, c *session.Config) {
 	credential := b.text("credential,optional", `is:"secret" doc:"user:password, for digest and for sasl with DIGEST-MD5; write credential(\"NAME\") to keep it out of this file."`)
 	mechanism := b.text("mechanism,optional", `is:"string" enum:"DIGEST-MD5|GSSAPI" doc:"Of sasl: DIGEST-MD5 with a user of the servers' JAAS file, or GSSAPI with Kerberos."`)

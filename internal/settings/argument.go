@@ -269,7 +269,6 @@ func (d *decoder) list(name string, tag reflect.StructTag) []string {
 	return list
 }
 
-// parsed reads a list of strings that have a form, and parses each.
 func parsed[T any](d *decoder, name string, tag reflect.StructTag, summary string, parse func(string) (T, error)) []T {
 	var list []T
 	texts := d.list(name, tag)

@@ -68,7 +68,6 @@ func describe() *shape {
 	return d.shape
 }
 
-// block describes one block, and below it the blocks that it holds.
 func (b *reference) block(path []string, t *shape) {
 	heading := strings.Join(path, " → ")
 	if t.label != "" && len(t.kinds) == 0 {

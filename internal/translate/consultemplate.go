@@ -75,7 +75,6 @@ var ctOwn = []string{
 	"template_error_fatal", "err_on_failed_lookup",
 }
 
-// ctTemplate are settings of a template that are translated, or need not be.
 var ctTemplate = []string{
 	"source", "contents", "destination", "perms", "user", "group", "uid", "gid", "backup", "wait", "command", "command_timeout", "exec",
 	"create_dest_dirs", "error_on_missing_key", "error_fatal", "left_delimiter", "right_delimiter",
@@ -145,7 +144,6 @@ func (c *ctFile) exec(m map[string]any) {
 	c.r.program = p
 }
 
-// environment is what a command gets of the environment, where settings say so.
 type environment struct {
 	pass []string // names and globs of what is passed on
 	set  []string // NAME=VALUE

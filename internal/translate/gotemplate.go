@@ -44,7 +44,6 @@ type rewriter struct {
 	count   int               // of names that are made
 }
 
-// scope is what is known in a block.
 type scope struct {
 	dot  shape
 	vars map[string]shape
@@ -230,7 +229,6 @@ func opens(word string) bool {
 	return slices.Contains([]string{"if", "range", "with", "define", "block"}, word)
 }
 
-// called remembers what a defined template is called with.
 func (w *rewriter) called(list []token) {
 	for _, stage := range stages(list) {
 		args := arguments(stage)
@@ -258,7 +256,6 @@ func (w *rewriter) called(list []token) {
 	}
 }
 
-// calledWith is the dot of a defined template.
 func (w *rewriter) calledWith(list []token) shape {
 	name, _ := literal(list, max(slices.IndexFunc(list, func(t token) bool { return t.kind == 's' }), 0))
 	if sh, known := w.calls[name]; known {

@@ -168,7 +168,6 @@ var pongoBlocks = map[string]string{
 	"comment": "endcomment", "autoescape": "endautoescape",
 }
 
-// bodyOf is how many pieces are before the end of a block.
 func bodyOf(list []node, word, end string) int {
 	depth := 0
 	for i, n := range list {

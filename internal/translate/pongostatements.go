@@ -114,7 +114,6 @@ func (p *pongo) local(name string, v value) {
 	p.scope[name] = value{local, v.kind}
 }
 
-// statement translates a statement, with the body of one that has an end.
 func (p *pongo) statement(n node, word string, e *expression, body []node) {
 	switch word {
 	case "set":
@@ -231,7 +230,6 @@ func (p *pongo) declare(names []string) {
 	}
 }
 
-// looping is a loop: the names of its variables, and what it goes over.
 type looping struct {
 	name, second     string
 	reversed, sorted bool
@@ -291,7 +289,6 @@ func (p *pongo) head(l looping, all string) {
 	p.write("range " + first.code + ", $" + l.second + " := " + l.list.code)
 }
 
-// over is the list of the loop, with the kind of its elements.
 func (l looping) over(v value) value {
 	code := paren(v.code)
 	list := value{v.code, map[valueKind]valueKind{ofTexts: ofText, ofPairs: ofPair, ofData: ofData}[v.kind]}

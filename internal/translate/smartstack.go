@@ -421,10 +421,8 @@ func Nerve(r *Result, name string, data []byte) (*Result, error) {
 
 const confDir = "services in VALUE are imported one by one, or by naming the directory"
 
-// nerveKeys are what a service of Nerve may hold that is translated.
 var nerveKeys = []string{"host", "port", "reporter_type", "zk_hosts", "zk_path", "check_interval", "checks", "weight", "haproxy_server_options", "labels"}
 
-// pairs is a map of texts in the settings.
 func pairs(b *strings.Builder, name string, m map[string]any) {
 	if len(m) == 0 {
 		return

@@ -249,7 +249,6 @@ func (r *Result) group(name, path string) string {
 	return l
 }
 
-// service is the label of the group of a service.
 func (r *Result) service(name string) string {
 	for _, s := range r.services {
 		if s.name == name || s.label == name {

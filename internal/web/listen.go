@@ -297,7 +297,6 @@ func bounded(ln net.Listener, s *http.Server, most func() int) net.Listener {
 // served marks a connection that answers a request.
 var served = time.Unix(math.MaxInt32, 0)
 
-// state notes what becomes of a connection.
 func (c *connections) state(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,7 +330,6 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// admit gives the connection a place, if there is one.
 func (c *connections) admit(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

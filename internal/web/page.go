@@ -89,7 +89,6 @@ func (s *Server) servePage(w http.ResponseWriter, p pageSection, body func(*show
 	_, _ = io.WriteString(w, term.Escape(b.String()))
 }
 
-// eventRow is an event, and how often it came in a row.
 type eventRow struct {
 	event.Event
 
@@ -115,14 +114,12 @@ func (s *Server) timelinePage(*http.Request, *show.Status) any {
 	return rows
 }
 
-// groupView is one group with the arguments that name it to commands.
 type groupView struct {
 	registry.GroupStatus
 
 	Args string
 }
 
-// servicesPage is the groups that this agent follows, those of sets too.
 func (s *Server) servicesPage(_ *http.Request, st *show.Status) any {
 	groups := lists.Map(st.Groups, func(g registry.GroupStatus) groupView { return groupView{g, g.Name} })
 	for _, set := range st.GroupSets {
@@ -192,7 +189,6 @@ type FileDiff struct {
 	Lines []string
 }
 
-// templateView is one template with what is pending or has failed.
 type templateView struct {
 	show.TemplateStatus
 

@@ -52,7 +52,6 @@ func (s *Server) adminMux() *http.ServeMux {
 	return mux
 }
 
-// readRoutes is what both listeners serve.
 func (s *Server) readRoutes(mux *http.ServeMux, to func() reader) {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, to().status()) })
 	mux.HandleFunc("GET /hooks", func(w http.ResponseWriter, _ *http.Request) { answer(w, to().status().Hooks) })
