@@ -635,7 +635,7 @@ func TestGroups_MaxBytes(t *testing.T) {
 					t.Fatal(err)
 				}
 				var wg sync.WaitGroup
-				wg.Go(func() { _ = g.Run(t.Context(), s, nil) })
+				wg.Go(func() { _ = g.Run(t.Context(), s, func(*view.Groups) {}) })
 				return func() { _ = s.Close(); wg.Wait() }
 			}
 			stop := follow()

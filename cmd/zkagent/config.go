@@ -294,8 +294,8 @@ func newConfigDeleteCommand(g *globals) *cobra.Command {
 	})
 	c.Long = `Take a config out of use. Agents that follow it keep their files and report the
 condition source-gone. "zkagent config restore" puts the config into use again, as it
-was. Its versions stay in ZooKeeper; "zkagent config gc" keeps the deleted one for
-seven days. "zkagent zk rm" removes the rest.`
+was. Its versions stay in ZooKeeper; "zkagent config gc NAME" keeps the deleted one for
+seven days. "zkagent zk rm PATH" removes the rest.`
 	c.Example = "  zkagent config delete /config/site --reason \"moved to /config/web\""
 	c.Flags().StringVar(&reason, "reason", "", "why you delete it; \"zkagent config restore\" lists it (default: no reason)")
 	return c
