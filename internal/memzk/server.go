@@ -179,7 +179,7 @@ type Options struct {
 	MaxFrame          int               // largest packet from a client in bytes; DefaultMaxFrame
 	SuperDigest       string            // "user:base64(sha1(user:password))" of a user whom no ACL stops; "" for none
 	NoExtendedTypes   bool              // refuse TTL znodes, as a server does where they are not switched on
-	Version           string            // whose ways the server has, see Personality; DefaultVersion
+	Version           string            // of the ZooKeeper that the server emulates, see Personality; DefaultVersion
 	SASLUsers         map[string]string // users of SASL DIGEST-MD5 and their passwords; nil: no SASL
 	RequireSASL       bool              // refuse who has not done SASL, as sessionRequireClientSASLAuth does
 	NoWords           bool              // answer no four-letter word, as where none is whitelisted
