@@ -25,7 +25,7 @@ const (
 // CheckStatus is the state of one check as status shows it.
 type CheckStatus struct {
 	Name    string       `json:"name"` // label of the check
-	Kind    string       `json:"kind"` // tcp, http, grpc, exec
+	Kind    string       `json:"kind"` // as in CheckConfig
 	State   Verdict      `json:"state"`
 	Since   time.Time    `json:"since,omitzero"`    // of the state
 	Last    time.Time    `json:"last,omitzero"`     // latest result

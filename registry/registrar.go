@@ -162,7 +162,7 @@ func (r *Registrar) RunChecks(ctx context.Context) error {
 // Run keeps the member registered in session s until ctx or the session ends. It
 // does not touch the znodes when it returns, so a hand-over writes nothing;
 // [Registrar.Drain] removes them. It returns nil when ctx ends, the session's
-// cause when that has ended, and an error when error of the configuration.
+// cause when that has ended, and an error when the configuration is invalid.
 func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	if r.fault != nil {
 		return fmt.Errorf("service %s: %w", r.cfg.Name, r.fault)
