@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkagent/zkagent/config"
@@ -32,7 +33,7 @@ type configTree struct {
 	agent   *Agent
 	cfg     config.Config
 	watcher *config.Watcher
-	reads   fleet.Reads
+	reads   reads
 	inUse   int64 // the version in use before this unit began; 0: not known
 
 	// This agent's part in the rollouts, over sessions; nil until the first versioned state.
@@ -48,10 +49,32 @@ type configTree struct {
 	problems map[string]error // why a part cannot do its work, by part
 }
 
+// reads keeps the latest version of a config that this host has read. It is safe for
+// concurrent use.
+type reads struct{ named, tried atomic.Int64 }
+
+// ready notes the version that ready names. One that is not newer than the one
+// before is of a tree that somebody has made anew.
+func (r *reads) ready(version int64) {
+	if version <= r.named.Swap(version) {
+		r.tried.Store(0)
+	}
+}
+
+// proposed notes a version that was read for a rollout.
+func (r *reads) proposed(version int64) {
+	r.tried.Store(max(version, r.tried.Load()))
+}
+
+// use is how far a host is that has accepted a version.
+func (r *reads) use(accepted int64) fleet.ConfigUse {
+	return fleet.ConfigUse{Known: max(accepted, r.named.Load(), r.tried.Load()), Accepted: accepted}
+}
+
 // use is how far this host is with the versions of the tree.
 func (m *configTree) use(snap *snapshot) fleet.ConfigUse {
 	tree, _ := snap.view.Tree(m.cfg.Name)
-	return m.reads.Use(generationOf(tree))
+	return m.reads.use(generationOf(tree))
 }
 
 func (m *configTree) run(ctx context.Context, s *session.Session, up func(view.Update)) error {
@@ -72,7 +95,7 @@ func (m *configTree) run(ctx context.Context, s *session.Session, up func(view.U
 	}
 	return m.watcher.Run(ctx, s, func(u view.Update) {
 		tree, ok := u.(*view.Tree)
-		m.reads.Ready(generationOf(tree))
+		m.reads.ready(generationOf(tree))
 		if !ok || tree.Layout != config.LayoutVersioned {
 			up(u)
 			return
@@ -148,7 +171,7 @@ func (m *configTree) read(ctx context.Context, s *session.Session, v fleet.Versi
 // bundle that uses the tree is rendered with it and this host's own data and
 // checked in a staging area.
 func (m *configTree) Vote(ctx context.Context, tree *view.Tree) error {
-	m.reads.Proposed(tree.Generation)
+	m.reads.proposed(tree.Generation)
 	pace.Notify(m.agent.wake.record)
 	return m.judge(ctx, tree, m.agent.engine.Try)
 }
@@ -198,7 +221,7 @@ const useLimit = 10 * time.Minute
 // state; when a bundle fails with it, the previous tree does.
 func (m *configTree) Use(ctx context.Context, tree, from *view.Tree) error {
 	defer m.endTurn(ctx, tree)
-	m.reads.Proposed(tree.Generation) // another process may have voted
+	m.reads.proposed(tree.Generation) // another process may have voted
 	m.agent.loop.turn(ctx, tree.Source(), turnUse)
 	m.up(tree)
 	// A bundle that never comes to an end, for it waits for another source,

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -25,7 +24,7 @@ import (
 //	/zkagent/known/<h>/<id>         (P) that the host exists, and how it left
 //	/zkagent/known/<h>/<id>/rival   (E) a second agent has the same id
 //
-// h is the shard of the id, as config.Shard computes it. The command line, the
+// h is the shard of the id, as [Shard] computes it. The command line, the
 // page, the metrics and the monitoring check all use these records, so they agree.
 // No process watches all records; a view reads them on demand.
 //
@@ -144,28 +143,6 @@ func (r Record) knowsMore(than Record) bool {
 	}
 	r.Configs = than.Configs
 	return string(r.encode()) == string(than.encode())
-}
-
-// Reads keeps the latest version of a config that a host has read. It is safe for
-// concurrent use.
-type Reads struct{ ready, proposed atomic.Int64 }
-
-// Ready notes the version that ready names. One that is not newer than the one
-// before is of a tree that somebody has made anew.
-func (r *Reads) Ready(version int64) {
-	if version <= r.ready.Swap(version) {
-		r.proposed.Store(0)
-	}
-}
-
-// Proposed notes a version that was read for a rollout.
-func (r *Reads) Proposed(version int64) {
-	r.proposed.Store(max(version, r.proposed.Load()))
-}
-
-// Use is how far a host is that has accepted a version.
-func (r *Reads) Use(accepted int64) ConfigUse {
-	return ConfigUse{Known: max(accepted, r.ready.Load(), r.proposed.Load()), Accepted: accepted}
 }
 
 // ServiceUse is one service of a host.

@@ -209,7 +209,7 @@ func (b *book) rollout(s *step, path string, data []byte) {
 			}
 			b.live[id] = data != nil
 		} else if len(data) > 0 {
-			call, _ := decode[Call](path, data)
+			call, _ := decode[shardCall](path, data)
 			s.called = append(s.called, call.Rollout)
 		}
 		return
@@ -266,7 +266,7 @@ func (b *book) rollout(s *step, path string, data []byte) {
 		}
 		c.hosts[id] = r
 	case data != nil:
-		var snap Snapshot
+		var snap shardHosts
 		keep(b, name, data, &snap)
 		c.called[shard], c.calledAt = snap.IDs, time.Now()
 	}

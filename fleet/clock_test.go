@@ -16,7 +16,7 @@ func TestCoordinator_ClockJumpsAfterItWasRead(t *testing.T) {
 		candidate := coordinatorPath(root, name) + "/candidate"
 		record := recordPath(root, name, id)
 		done := encode(HostRecord{State: HostDone, Canary: true})
-		if err := w.server.Create(snapshotPath(root, name, Shard(id)), encode(Snapshot{[]string{id}})); err != nil {
+		if err := w.server.Create(snapshotPath(root, name, Shard(id)), encode(shardHosts{[]string{id}})); err != nil {
 			t.Fatal(err)
 		}
 		for _, late := range []bool{false, true} {
@@ -58,7 +58,7 @@ func TestCoordinator_WhatItReadsAgainIsDatedByThen(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, w *world) {
 		const name, id = "r-0000000007", "web-00"
 		record := recordPath(root, name, id)
-		if err := w.server.Create(snapshotPath(root, name, Shard(id)), encode(Snapshot{[]string{id}})); err != nil {
+		if err := w.server.Create(snapshotPath(root, name, Shard(id)), encode(shardHosts{[]string{id}})); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.server.Create(record, encode(HostRecord{State: HostStarted})); err != nil {

@@ -227,7 +227,7 @@ func (c *coordinator) opsOf(a act) []session.Op {
 		ops = append(ops, session.SetOp(recordPath(c.root, c.name, id), encode(a.records[id]), c.records[id].version))
 	}
 	for _, shard := range a.calls {
-		call := Call{Format: callFormat, Rollout: c.name, Gate: c.gateV, State: c.gate.State, Proposal: c.proposal}
+		call := shardCall{Format: callFormat, Rollout: c.name, Gate: c.gateV, State: c.gate.State, Proposal: c.proposal}
 		ops = append(ops, callOps(c.root, call, shard, c.shards[shard])...)
 	}
 	return ops
@@ -456,7 +456,7 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 		switch {
 		case rel == "":
 		case !record && ok:
-			snapshot, err := decode[Snapshot](rel, node.Data)
+			snapshot, err := decode[shardHosts](rel, node.Data)
 			if err != nil {
 				return err
 			}

@@ -17,12 +17,12 @@
 //
 //	rollouts                        (P)  past freezes
 //	rollouts/current                (P)  name of the one open rollout
-//	rollouts/shards/<h>             (P)  [Call]: the rollout that the hosts of the shard are called to
+//	rollouts/shards/<h>             (P)  the rollout that the hosts of the shard are called to
 //	rollouts/shards/<h>/<agent>     (E)  [Subscription]: what the agent uses
 //	rollouts/r-<S>                  (P)  [Proposal], never changed
 //	rollouts/r-<S>/gate             (P)  [Gate], set by version
 //	rollouts/r-<S>/progress         (P)  [Progress], once a second
-//	rollouts/r-<S>/hosts/<h>        (P)  [Snapshot]: who was called
+//	rollouts/r-<S>/hosts/<h>        (P)  who was called
 //	rollouts/r-<S>/hosts/<h>/<agent> (P) [HostRecord]
 //	rollouts/r-<S>/coordinator           election of the coordinator, latch layout
 //

@@ -46,7 +46,7 @@ const maxAttempts = 3
 type host struct {
 	p     *Participant
 	s     *session.Session
-	calls chan Call
+	calls chan shardCall
 
 	ready     *view.Tree // latest; nil: none yet
 	readyZxid int64      // of the znode, 0 if unknown
@@ -54,7 +54,7 @@ type host struct {
 
 	shard *session.Watch // nil: read the shard
 	known bool           // the shard was read in this session: a later call is new
-	call  *Call          // latest
+	call  *shardCall     // latest
 	act   *part          // the rollout that the host takes part in; nil: none
 	away  string         // why the host is in maintenance; each move reads it once
 	job   *job           // work in the second goroutine; nil: none
@@ -63,7 +63,7 @@ type host struct {
 
 // part is one rollout as the host sees it.
 type part struct {
-	Call
+	shardCall
 	called time.Time   // when the call came; zero: before this session
 	looked bool        // own and gate are known
 	mine   bool        // since own is known, this session owns the subscription
@@ -254,7 +254,7 @@ func (h *host) readShard(ctx context.Context) error {
 	if len(data) == 0 {
 		return nil
 	}
-	call, err := decode[Call](path, data)
+	call, err := decode[shardCall](path, data)
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (h *host) adopt() {
 		h.act.watch.Stop()
 	}
 	// A call that comes while we look is new: we have no record yet.
-	h.act = &part{Call: *h.call, looked: h.call.State != "", gate: Gate{State: h.call.State}, gateV: h.call.Gate}
+	h.act = &part{shardCall: *h.call, looked: h.call.State != "", gate: Gate{State: h.call.State}, gateV: h.call.Gate}
 	if h.act.looked {
 		h.act.called = time.Now()
 		h.act.mine, _ = h.p.cfg.Owned()

@@ -37,7 +37,7 @@ func TestHost_LastWords(t *testing.T) {
 				}
 				p := New(Config{Root: "/c", Agent: "h", Host: &shows{}})
 				p.ended = &ending{name, done}
-				h := &host{p: p, s: s, act: &part{Call: Call{Rollout: name}}}
+				h := &host{p: p, s: s, act: &part{shardCall: shardCall{Rollout: name}}}
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
 				must(t, h.lastWords(ctx))

@@ -112,7 +112,7 @@ func (w *world) started(name, id, life string) HostRecord {
 	nodes := map[string][]byte{
 		rolloutPath(root, name): encode(proposal), gatePath(root, name): encode(Gate{State: GateOpen, Wave: WaveAll}),
 		recordPath(root, name, id): encode(turn), currentPath(root): []byte(name),
-		shardPath(root, shard): encode(Call{Format: callFormat, Rollout: name, State: GateVoting, Proposal: proposal}),
+		shardPath(root, shard): encode(shardCall{Format: callFormat, Rollout: name, State: GateVoting, Proposal: proposal}),
 	}
 	for _, path := range sortedKeys(nodes) {
 		if err := w.server.Create(path, nodes[path]); err != nil {

@@ -149,8 +149,8 @@ func replace[T any](c chan T, v T) {
 func (p *Participant) Run(ctx context.Context, s *session.Session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.cfg.Halted("", time.Time{}) // the previous session coordinates no more
-	calls := make(chan Call, 1)   // the latest, for the election
+	p.cfg.Halted("", time.Time{})    // the previous session coordinates no more
+	calls := make(chan shardCall, 1) // the latest, for the election
 	var wg sync.WaitGroup
 	wg.Go(func() { p.standForCalls(ctx, s, calls) })
 	h := &host{p: p, s: s, calls: calls, ready: p.ready}
@@ -174,7 +174,7 @@ const (
 )
 
 // standForCalls makes this host a candidate for the rollout of the latest call.
-func (p *Participant) standForCalls(ctx context.Context, s *session.Session, calls <-chan Call) {
+func (p *Participant) standForCalls(ctx context.Context, s *session.Session, calls <-chan shardCall) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	stop := func() {}
@@ -199,7 +199,7 @@ func (p *Participant) standForCalls(ctx context.Context, s *session.Session, cal
 	}
 }
 
-func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) error {
+func (p *Participant) stand(ctx context.Context, s *session.Session, call shardCall) error {
 	x := draw(drawCoordinate, call.Rollout, p.cfg.Agent)
 	at := call.Elect > 0 && x*float64(call.Elect) < firstCandidates
 	if p.cfg.NeverCoordinate || !at && x*float64(call.Proposal.Hosts) >= restCandidates {
@@ -223,7 +223,7 @@ func (p *Participant) stand(ctx context.Context, s *session.Session, call Call) 
 }
 
 // campaign stays in the election until the gate is closed and this host's work is done.
-func (p *Participant) campaign(ctx context.Context, s *session.Session, call Call) error {
+func (p *Participant) campaign(ctx context.Context, s *session.Session, call shardCall) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer p.resumed(s)

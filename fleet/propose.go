@@ -191,11 +191,11 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 		session.CreateOp(progressPath(root, p.name), nil, session.Persistent),
 		session.CreateOp(hostsPath(root, p.name), nil, session.Persistent),
 		session.CreateOp(coordinatorPath(root, p.name), nil, session.Persistent))
-	call := Call{Format: callFormat, Rollout: p.name, State: GateVoting, Proposal: p.proposal}
+	call := shardCall{Format: callFormat, Rollout: p.name, State: GateVoting, Proposal: p.proposal}
 	var called []string
 	size := len(encode(p.proposal)) + p.size
 	for _, shard := range sortedKeys(shards) {
-		size += len(encode(call)) + len(encode(Snapshot{IDs: shards[shard]}))
+		size += len(encode(call)) + len(encode(shardHosts{IDs: shards[shard]}))
 		if len(called) > 0 && size > maxCalls {
 			break
 		}
@@ -208,9 +208,9 @@ func (p *proposer) ops(shards map[string][]string) []session.Op {
 	return ops
 }
 
-func callOps(root string, call Call, shard string, ids []string) []session.Op {
+func callOps(root string, call shardCall, shard string, ids []string) []session.Op {
 	return []session.Op{
-		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(Snapshot{IDs: ids}), session.Persistent),
+		session.CreateOp(snapshotPath(root, call.Rollout, shard), encode(shardHosts{IDs: ids}), session.Persistent),
 		session.SetOp(shardPath(root, shard), encode(call), -1),
 	}
 }

@@ -295,7 +295,7 @@ func Read(ctx context.Context, s *session.Session, root, name string) (*State, e
 		if shard.Err != nil {
 			continue
 		}
-		if snap, err := decode[Snapshot](shard.Name, shard.Data); err == nil {
+		if snap, err := decode[shardHosts](shard.Name, shard.Data); err == nil {
 			state.Called = append(state.Called, snap.IDs...)
 		}
 		paths = append(paths, snapshotPath(root, name, shard.Name))

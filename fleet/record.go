@@ -141,9 +141,9 @@ type ReadyAt struct {
 	Mzxid   int64 `json:"mzxid"`
 }
 
-// Call is the data of a subscribers' shard. It calls the hosts of the shard to
+// shardCall is the data of a subscribers' shard. It calls the hosts of the shard to
 // vote.
-type Call struct {
+type shardCall struct {
 	Format  int    `json:"zkagent"` // 2
 	Rollout string `json:"rollout"`
 	// Gate and State are the version and the state of the gate when the shard
@@ -259,8 +259,8 @@ const maxFailuresShown = 20
 // maxNames bounds the lists of hosts in a closed gate.
 const maxNames = 100
 
-// Snapshot is the data of rollouts/r-<S>/hosts/<h>: who was called.
-type Snapshot struct {
+// shardHosts is the data of rollouts/r-<S>/hosts/<h>: who was called.
+type shardHosts struct {
 	IDs []string `json:"ids"`
 }
 

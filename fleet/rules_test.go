@@ -278,9 +278,9 @@ func bounds(t *testing.T, id func(int) string, r Request) {
 	}
 	called := 0
 	for _, ids := range shards {
-		call := Call{Format: callFormat, Rollout: name, Proposal: p, State: GateOpen, Gate: 1 << 30}
-		called = max(called, len(encode(call))+len(encode(Snapshot{ids})))
-		znode = max(znode, len(encode(call)), len(encode(Snapshot{ids})))
+		call := shardCall{Format: callFormat, Rollout: name, Proposal: p, State: GateOpen, Gate: 1 << 30}
+		called = max(called, len(encode(call))+len(encode(shardHosts{ids})))
+		znode = max(znode, len(encode(call)), len(encode(shardHosts{ids})))
 	}
 	grants, progress := 0, Progress{Failures: map[string]string{}}
 	for i := range maxGrants {

@@ -27,7 +27,7 @@ func (w *world) lone(name string, gate Gate, records map[string]HostRecord) *coo
 		nodes[recordPath(root, name, id)] = encode(r)
 	}
 	for shard, ids := range called {
-		nodes[snapshotPath(root, name, shard)] = encode(Snapshot{ids})
+		nodes[snapshotPath(root, name, shard)] = encode(shardHosts{ids})
 	}
 	for _, path := range sortedKeys(nodes) { // parents first
 		if err := w.server.Create(path, nodes[path]); err != nil {
