@@ -74,7 +74,7 @@ type Config struct {
 	// Sockaddr evaluates an expression of sockaddr; nil: on the addresses of this
 	// host.
 	Sockaddr func(expression string) (string, error) `json:"-"`
-	// Getenv reads the environment for env; nil: the process's environment.
+	// LookupEnv reads the environment for env; nil: the process's environment.
 	LookupEnv func(name string) (string, bool) `json:"-"`
 	// Coverage notes which lines and branches are rendered. Optional.
 	Coverage *Coverage `json:"-"`
