@@ -237,7 +237,7 @@ func TestExec_EndOfTheProgramEndsTheAgent(t *testing.T) {
 	a := b.start(c)
 	err := <-a.done
 	a.done <- err
-	e, ok := errors.AsType[*ExitError](err)
+	e, ok := errors.AsType[*exitError](err)
 	if !ok || e.ExitCode() != 42 {
 		t.Errorf("got %v", err)
 	}

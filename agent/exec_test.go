@@ -36,7 +36,7 @@ func TestExec_StartsRestartsAndEndsTheAgent(t *testing.T) {
 	}
 	err := <-a.done
 	a.done <- err
-	if e, ok := errors.AsType[*ExitError](err); !ok || e.ExitCode() != 7 {
+	if e, ok := errors.AsType[*exitError](err); !ok || e.ExitCode() != 7 {
 		t.Errorf("the agent ended with %v, want the program's exit code 7", err)
 	}
 }

@@ -65,21 +65,20 @@ type program struct {
 	starts int
 }
 
-// ExitError is how a program ended by itself.
-type ExitError struct {
+// exitError is how a program ended by itself.
+type exitError struct {
 	Name string
 	Code int // as a shell reports it: 128 and the signal's number, 127 when it could not be started
 	Err  error
 }
 
-// Error implements error.
-func (e *ExitError) Error() string { return "exec " + e.Name + ": " + e.Err.Error() }
+func (e *exitError) Error() string { return "exec " + e.Name + ": " + e.Err.Error() }
 
 // Unwrap gives the cause.
-func (e *ExitError) Unwrap() error { return e.Err }
+func (e *exitError) Unwrap() error { return e.Err }
 
 // ExitCode is the code with which the agent must exit.
-func (e *ExitError) ExitCode() int { return e.Code }
+func (e *exitError) ExitCode() int { return e.Code }
 
 // run supervises until ctx ends or the program ends by itself.
 func (p *program) run(ctx context.Context) {
@@ -114,7 +113,7 @@ func (p *program) run(ctx context.Context) {
 			code = 127
 		}
 		select {
-		case p.a.process.failed <- &ExitError{Name: p.cfg.Name, Code: code, Err: err}:
+		case p.a.process.failed <- &exitError{Name: p.cfg.Name, Code: code, Err: err}:
 		default: // another program was first.
 		}
 		return
