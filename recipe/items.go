@@ -305,14 +305,10 @@ func (q *items) Items(ctx context.Context, limit int) ([]Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	reserved := map[string]bool{}
+	var claims session.Listing
 	if q.claims != "" {
-		claims, _, err := q.listDir(ctx, q.claims, false)
-		if err != nil {
+		if claims, _, err = q.listDir(ctx, q.claims, false); err != nil {
 			return nil, err
-		}
-		for _, name := range claims.Names {
-			reserved[name] = true
 		}
 	}
 	list := []Item{}
@@ -328,7 +324,7 @@ func (q *items) Items(ctx context.Context, limit int) ([]Item, error) {
 			continue
 		}
 		one := Item{
-			Name: it.name, Size: int(stat.DataLength), Priority: it.priority, Attempts: int(stat.Version), Reserved: reserved[it.name],
+			Name: it.name, Size: int(stat.DataLength), Priority: it.priority, Attempts: int(stat.Version), Reserved: slices.Contains(claims.Names, it.name),
 			Put: time.UnixMilli(stat.Ctime), ID: it.id,
 		}
 		if it.due != 0 {

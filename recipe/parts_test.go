@@ -118,8 +118,7 @@ func TestQueue_DeadLetters(t *testing.T) {
 			must(t, q.Put(t.Context(), []byte("poison")))
 			must(t, q.Put(t.Context(), []byte("good")))
 			for range 2 {
-				// A queue that has a list goes on with it: another one begins anew.
-				r, err := NewQueue(s, QueueConfig{Path: "/q", MaxAttempts: 2}).Reserve(t.Context())
+				r, err := q.Reserve(t.Context())
 				must(t, err)
 				if string(r.Body()) != "poison" {
 					t.Fatalf("reserved %q", r.Body())
@@ -151,6 +150,40 @@ func TestQueue_DeadLetters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A returned item keeps its place, also for a consumer that has listed the items behind it,
+// and for one that took the reservation over. Neither lists the queue again for it.
+func TestQueue_ReturnKeepsThePlace(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx, s := t.Context(), w.dial("a")
+		q := NewIDQueue(s, QueueConfig{Path: "/q"})
+		var held []*Reservation
+		for _, body := range []string{"1", "2", "3", "4", "5"} {
+			must(t, q.Put(ctx, "id", []byte(body)))
+		}
+		for range 3 {
+			r, err := q.Reserve(ctx)
+			must(t, err)
+			held = append(held, r)
+		}
+		held[1].Keep()
+		over, err := q.TakeOver(ctx, held[1].Name())
+		must(t, err)
+		for _, r := range []*Reservation{held[2], held[0], over} {
+			must(t, r.Return(ctx))
+		}
+		var got []byte
+		lists := s.Requests()["getChildren2"]
+		for range 5 {
+			body, err := q.TryTake(ctx)
+			must(t, err)
+			got = append(got, body...)
+		}
+		if again := s.Requests()["getChildren2"] - lists; string(got) != "12345" || lists == 0 || again > 0 {
+			t.Errorf("took %s, listed %d times and then %d", got, lists, again)
+		}
+	})
 }
 
 // Counter.Follow passes each number on. A text that is no number ends it with an error.

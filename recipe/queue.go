@@ -29,8 +29,8 @@ type QueueConfig struct {
 	// MaxLen is about how many items the queue may hold. A Put returns ErrFull
 	// when it finds that many. 0: no bound, and one request less.
 	MaxLen int
-	// MaxAttempts is how often an item is reserved. The next Reserve moves it to
-	// the queue <Path>-dead instead. 0: no limit.
+	// MaxAttempts is how often an item is reserved. The next Reserve moves it to the
+	// queue <Path>-dead instead. 0: no limit, so an item that always fails stays first.
 	MaxAttempts int
 	Logger      *slog.Logger // nil: discard
 }
@@ -68,7 +68,7 @@ const DefaultPriority = 100
 
 // PriorityQueueConfig describes a priority queue.
 type PriorityQueueConfig struct {
-	Path   string // see above; it is created by the first Put
+	Path   string // see QueueConfig
 	MaxLen int    // see QueueConfig
 	// Reserve selects the layout of kazoo's LockingQueue, which supports
 	// reservations. All users of a path must agree.

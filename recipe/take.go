@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,7 @@ func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 		return nil, watches{}, err
 	}
 	// Claims first: an item whose claim was acknowledged in between is gone, too.
-	dirs := []string{q.claims, q.dir}
-	for i, dir := range dirs {
+	for i, dir := range []string{q.claims, q.dir} {
 		if dir == "" {
 			continue
 		}
@@ -249,7 +249,7 @@ type Reservation struct {
 	data  []byte // of the item's znode; it contains the body
 	// version is the item's data version: how often it has been reserved.
 	version int32
-	era     int32 // of the list that it is from
+	listed  item // as it was listed
 }
 
 // Body returns the body of the item.
@@ -277,7 +277,6 @@ func (q *items) reserve(ctx context.Context, find finder) (*Reservation, error) 
 	err := q.hasClaims()
 	if err == nil {
 		err = find(ctx, func(it item) (bool, error) {
-			var err error
 			r, err = q.reserveItem(ctx, it)
 			return r != nil, err
 		})
@@ -299,7 +298,7 @@ func (q *items) hasClaims() error {
 // the claim also writes the item's data again. So the data version counts the
 // reservations, and the server can refuse an Ack of a previous one.
 func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) {
-	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name), era: it.era}
+	r := &Reservation{q: q, item: child(q.dir, it.name), claim: child(q.claims, it.name), listed: it}
 	body, data, stat, err := q.get(ctx, r.item)
 	if err != nil {
 		return nil, q.unlessSkipped(r.item, err)
@@ -327,7 +326,7 @@ func (q *items) reserveItem(ctx context.Context, it item) (*Reservation, error) 
 func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error) {
 	token := []byte(newHex())
 	for {
-		results, err := q.s.Multi(ctx, q.ops.sameEra(r.era),
+		results, err := q.s.Multi(ctx, q.ops.sameEra(r.listed.era),
 			session.SetOp(r.item, r.data, r.version-1),
 			session.CreateOp(r.claim, token, session.Ephemeral))
 		switch {
@@ -350,10 +349,9 @@ func (q *items) claim(ctx context.Context, r *Reservation) (session.Stat, error)
 				}
 				return removeExactly(ctx, q.s, r.claim, stat.Czxid)
 			})
-			return session.Stat{}, err
 		}
-		if ours {
-			return stat, nil
+		if ours || err != nil {
+			return stat, err
 		}
 	}
 }
@@ -403,7 +401,7 @@ func (r *Reservation) ack(ctx context.Context, cause error, with []session.Op) e
 	if !exists || stat.Czxid != r.hold.fence {
 		return ErrNotHeld
 	}
-	ops := []session.Op{r.q.ops.sameEra(r.era), session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version)}
+	ops := []session.Op{r.q.ops.sameEra(r.listed.era), session.DeleteOp(r.item, r.version), session.DeleteOp(r.claim, stat.Version)}
 	err = r.q.ops.do(ctx, append(ops, with...)...)
 	if failed, ok := errors.AsType[*session.MultiError](err); ok && failed.Index >= len(ops) {
 		failed.Index -= len(ops)
@@ -419,10 +417,16 @@ func (r *Reservation) ack(ctx context.Context, cause error, with []session.Op) e
 // not count reservations by programs that do not use this module.
 func (r *Reservation) Attempts() int { return int(r.version) }
 
-// Return gives the item back. It keeps its place in the queue.
+// Return gives the item back. It keeps its place: this consumer gets it before the items
+// behind it. Another consumer may first deliver the items that it has listed already.
 func (r *Reservation) Return(ctx context.Context) error {
 	if err := r.hold.Release(ctx); err != nil {
 		return fmt.Errorf("return %s: %w", r.item, err)
+	}
+	r.q.mu.Lock()
+	defer r.q.mu.Unlock()
+	if i, found := slices.BinarySearchFunc(r.q.list, r.listed, item.before); !found && len(r.q.list) > 0 {
+		r.q.list = slices.Insert(r.q.list, i, r.listed)
 	}
 	return nil
 }
@@ -441,21 +445,21 @@ func (r *Reservation) Keep() { r.hold.Keep() }
 // ErrNotHeld when this session has no such claim.
 func (q *items) TakeOver(ctx context.Context, name string) (*Reservation, error) {
 	r := &Reservation{q: q, item: child(q.dir, name), claim: child(q.claims, name)}
+	r.listed, _ = q.parse(name)
 	err := q.hasClaims()
 	if err == nil {
-		r.era, err = q.ops.era(ctx)
+		r.listed.era, err = q.ops.era(ctx)
 	}
-	var claim, item session.Stat
+	var claim, stat session.Stat
 	if err == nil {
-		var exists bool
-		claim, exists, err = lookAgain(ctx, q.s, r.claim)
-		if err == nil && (!exists || claim.EphemeralOwner != q.s.ID()) {
+		claim, _, err = lookAgain(ctx, q.s, r.claim)
+		if err == nil && claim.EphemeralOwner != q.s.ID() {
 			err = ErrNotHeld
 		}
 	}
 	if err == nil {
-		r.body, r.data, item, err = q.get(ctx, r.item)
-		r.version = item.Version
+		r.body, r.data, stat, err = q.get(ctx, r.item)
+		r.version, r.listed.name, r.listed.listed = stat.Version, name, stat.Czxid
 	}
 	if errors.Is(err, session.ErrNoNode) {
 		err = ErrNotHeld // an operator removed the item
