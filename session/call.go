@@ -319,7 +319,7 @@ func (r *request) finish(w *wire, calls []*call) (*Watch, error) {
 	}
 	if err != nil {
 		c.watch.Stop()
-		return nil, fmt.Errorf("reply: %w", err)
+		return nil, err
 	}
 	for _, set := range calls[1:] {
 		switch err := codeError(set.code); {
