@@ -256,7 +256,7 @@ func inDialect(dialect string, curator, kazoo naming) (naming, error) {
 // client that came later holds the path too.
 
 // KindError says that a path is used as another kind of recipe. It matches
-// ErrKind.
+// ErrKind. Elections and locks may share a path.
 type KindError struct {
 	Path  string // that both want
 	Want  string // what this contender wants of the path

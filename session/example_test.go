@@ -16,6 +16,19 @@ func server() (session.Config, func()) {
 	return session.Config{Servers: []string{"zk1:2181"}, Dial: srv.Dial}, srv.Close
 }
 
+// open returns a session with a ZooKeeper in memory, and a function that ends both.
+func open() (*session.Session, func()) {
+	cfg, stop := server()
+	s, err := session.Dial(context.Background(), cfg)
+	if err != nil {
+		panic(err)
+	}
+	return s, func() {
+		_ = s.Close()
+		stop()
+	}
+}
+
 func ExampleDial() {
 	cfg, stop := server() // session.Config{Servers: []string{"zk1:2181", "zk2:2181"}}
 	defer stop()
@@ -177,9 +190,12 @@ func ExampleWatchQueue() {
 		fmt.Println(err)
 		return
 	}
+	again := func(event session.WatchEvent) {
+		fmt.Println("read again:", event.Watch.Path(), "children:", event.Children)
+	}
 	<-queue.C()
 	for _, event := range queue.Take() {
-		fmt.Println("read again:", event.Watch.Path(), "children:", event.Children)
+		again(event)
 	}
 	// Output:
 	// /a: "old", missing: false
