@@ -381,10 +381,7 @@ func Follow(ctx context.Context, sessions Sessions, cfg Config, use func(*view.T
 				use(tree)
 			}
 		})
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the caller has ended it
-		case err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed):
+		if err != nil && !errors.Is(err, session.ErrExpired) && !errors.Is(err, session.ErrClosed) {
 			return err
 		}
 	}

@@ -127,7 +127,11 @@ func (c *Candidate) Run(ctx context.Context, s *session.Session, up func(*view.L
 // term is over. Then it returns nil. Otherwise it returns the error of
 // [session.Manager.Each]. The Manager's Run must be running.
 func (c *Candidate) Serve(ctx context.Context, m *session.Manager) error {
-	return m.Each(ctx, func(ctx context.Context, s *session.Session) error { return c.Run(ctx, s, nil) })
+	err := m.Each(ctx, func(ctx context.Context, s *session.Session) error { return c.Run(ctx, s, nil) })
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the caller has ended it
+	}
+	return err
 }
 
 // Resign ends the term, or the wait for one, and deletes our znode. It returns when the
@@ -175,16 +179,18 @@ func (t Term) Guard() session.Op { return session.CheckOp(t.Path, -1) }
 // addition to the context of the term.
 func (t Term) Held() bool { return t.Session.Held() }
 
-// Observe follows the leader of the election at path, without being a candidate. It ends
-// with ctx or the session, and returns the cause. It calls up at once and when the leader
-// has changed; it may skip leaders. The ID is empty while there is no leader.
+// Observe follows the leader of the election at path, without being a candidate. It calls
+// up at once and when the leader has changed; it may skip leaders. The ID is empty while
+// there is no leader. It returns nil when ctx ends, and the cause when the session ends.
 func Observe(ctx context.Context, s *session.Session, path, dialect string, up func(view.Leader)) error {
 	participants, err := recipe.Candidates(path, dialect, nil)
-	if err != nil {
-		return fmt.Errorf("observe election: %w", err)
+	if err == nil {
+		err = participants.Follow(ctx, session.Usable(s, path, up != nil), func(l recipe.Leader) { up(leaderOf("", path, l)) })
 	}
-	err = participants.Follow(ctx, session.Usable(s, path, up != nil), func(l recipe.Leader) { up(leaderOf("", path, l)) })
-	return fmt.Errorf("observe election %s: %w", path, err)
+	if err != nil {
+		return fmt.Errorf("observe election %s: %w", path, err)
+	}
+	return nil
 }
 
 // Metrics counts the events of the candidates of a process. Package prom has one for

@@ -184,6 +184,12 @@ func TestAnnouncer_OneID(t *testing.T) {
 		defer w.close()
 		first := announce(t, w, "web", "host-a", Record{Health: OK, Version: "first"})
 		time.Sleep(time.Second)
+		short, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		indifferent := NewAnnouncer(AnnouncerConfig{ID: "web", Record: func() Record { return Record{} }, Health: func() Health { return OK }})
+		third := w.dial("host-c")
+		must(t, indifferent.Run(short, third))
+		third.Close()
 		second := announce(t, w, "web", "host-b", Record{Health: OK, Version: "second"})
 		time.Sleep(time.Minute)
 		if got := seen(t, w)["web"]; got.Version != "first" {

@@ -36,7 +36,7 @@ type AnnouncerConfig struct {
 	// Changed receives a value when the result of Record may have changed.
 	Changed <-chan struct{}
 	// The Announcer calls Rival with a description when another agent has the same
-	// id, and with an empty text when that agent is gone.
+	// id, and with an empty text when that agent is gone. nil: nobody wants to know.
 	Rival  func(text string)
 	Logger *slog.Logger
 }
@@ -57,8 +57,9 @@ func NewAnnouncer(cfg AnnouncerConfig) *Announcer {
 // reader would report the host as lost.
 func (a *Announcer) Run(ctx context.Context, s *session.Session) error {
 	path := AgentPath(a.cfg.ID)
-	if err := session.ValidatePath(path); err != nil {
-		return err
+	s = session.Usable(s, path, a.cfg.Record != nil, a.cfg.Health != nil)
+	if s.Context().Err() != nil {
+		return context.Cause(s.Context())
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -175,7 +176,7 @@ func (a *Announcer) farewell(s *session.Session) {
 func (a *Announcer) others(ctx context.Context, s *session.Session, mine <-chan struct{}) {
 	reported := ""
 	notify := func(text string) {
-		if text != reported {
+		if text != reported && a.cfg.Rival != nil {
 			reported = text
 			a.cfg.Rival(text)
 		}

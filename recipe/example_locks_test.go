@@ -128,7 +128,7 @@ func ExampleParticipants_Follow() {
 	// no leader
 	// joined: <nil>
 	// leader: host-1, term: true
-	// context canceled
+	// <nil>
 }
 
 // The sequence of a contender is its place in the line.

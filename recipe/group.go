@@ -67,11 +67,12 @@ func (g *Group) Members(ctx context.Context) ([]Member, error) {
 }
 
 // Follow calls up with the members, at once and after a change, until ctx or the session
-// ends. It may skip changes. It returns the cause. It never changes a slice after the call.
+// ends. It may skip changes. It returns nil when ctx ends, and the cause when the session
+// ends. It never changes a slice after the call.
 func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 	var members []Member
 	first := true
-	err := mirror.Follow(ctx, session.Usable(g.s, g.path, up != nil), g.path, mirror.Options{Depth: 1, Logger: g.logger}, nil, func(snap *mirror.Snapshot, _ []string) (time.Time, error) {
+	return mirror.Follow(ctx, session.Usable(g.s, g.path, up != nil), g.path, mirror.Options{Depth: 1, Logger: g.logger}, nil, func(snap *mirror.Snapshot, _ []string) (time.Time, error) {
 		for _, err := range snap.Errors() { // any of them
 			return time.Time{}, fmt.Errorf("follow group %s: %w", g.path, err)
 		}
@@ -88,7 +89,6 @@ func (g *Group) Follow(ctx context.Context, up func([]Member)) error {
 		}
 		return time.Time{}, nil
 	})
-	return cmp.Or(err, context.Cause(ctx))
 }
 
 // The set partitioner divides M shards among N members.
@@ -191,13 +191,7 @@ func (p *Partitioner) Run(ctx context.Context, s *session.Session) error {
 	d := division{p: p, s: s, ctx: run, fail: cancel, owned: map[string]*owned{}}
 	d.run(changes)
 	wg.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case s.Context().Err() != nil:
-		return context.Cause(s.Context())
-	}
-	return fmt.Errorf("partitioner %s: %w", p.cfg.Path, context.Cause(run))
+	return mirror.Ended(ctx, s, fmt.Errorf("partitioner %s: %w", p.cfg.Path, context.Cause(run)))
 }
 
 // ours returns our shards among those members, nil when we are not one of them yet.

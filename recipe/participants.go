@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -303,8 +304,8 @@ type Leader struct {
 }
 
 // Follow calls up with the leader, at once and when another participant leads or the
-// leader's data change. It may skip leaders. It ends with ctx or the session, and returns
-// the cause. It watches only the leader's znode, or the path while there is no
+// leader's data change. It may skip leaders. It returns nil when ctx ends, and the cause
+// when the session ends. It watches only the leader's znode, or the path while there is no
 // participant. Each change of the leader wakes every follower.
 func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(Leader)) error {
 	s = session.Usable(s, ps.Path, up != nil)
@@ -312,14 +313,14 @@ func (ps *Participants) Follow(ctx context.Context, s *session.Session, up func(
 	for {
 		leader, watch, err := ps.leader(ctx, s)
 		if err != nil {
-			return err
+			return mirror.Ended(ctx, s, err)
 		}
 		if leader.Path != last.Path || leader.Stat.Czxid != last.Stat.Czxid || leader.Stat.Mzxid != last.Stat.Mzxid {
 			last = leader
 			up(leader)
 		}
 		if err := watch.Wait(ctx); err != nil {
-			return err
+			return mirror.Ended(ctx, s, err)
 		}
 	}
 }

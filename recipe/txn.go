@@ -164,7 +164,8 @@ func decision(data []byte) (Decision, error) {
 	return Undecided, fmt.Errorf("%w: decision %.20q", ErrFormat, data)
 }
 
-// Await waits for the result.
+// Await waits for the result. Only a coordinator or an abort decides, so without them Await
+// waits until ctx ends.
 func (x *Txn) Await(ctx context.Context) (Decision, error) {
 	if _, err := x.read(ctx, x.result()); err != nil {
 		return Undecided, fmt.Errorf("await result: %w", err)
@@ -302,9 +303,10 @@ func (x *Txn) Withdraw(ctx context.Context, site string) (Decision, error) {
 	}
 }
 
-// Vote creates the vote of a site. Call it when the prepare record is durable. After
-// the decision, Vote returns the result with an error that matches ErrDecided. A second
-// vote of the same session that says the same is no error.
+// Vote creates the vote of a site. Call it when the prepare record is durable. Before the
+// decision it returns Undecided, so wait for the result with [Txn.AwaitOrAbort]. After the
+// decision it returns the result with an error that matches ErrDecided. A second vote of
+// the same session that says the same is no error.
 func (x *Txn) Vote(ctx context.Context, site string, v Decision) (Decision, error) {
 	p, err := x.Proposal(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -122,8 +124,8 @@ func (v *Value[T]) change(ctx context.Context, next func(Versioned[T]) (T, bool,
 }
 
 // Follow calls up with the value, at once and after a change, until ctx or the session
-// ends. It may skip writes, and reports none twice. It returns the cause, or an error that
-// matches ErrFormat for data that are not a T.
+// ends. It may skip writes, and reports none twice. It returns nil when ctx ends, the cause
+// when the session ends, and an error that matches ErrFormat for data that are not a T.
 func (v *Value[T]) Follow(ctx context.Context, up func(Versioned[T])) error {
 	if up == nil {
 		return session.ErrNoCallback
@@ -132,14 +134,14 @@ func (v *Value[T]) Follow(ctx context.Context, up func(Versioned[T])) error {
 	for {
 		now, watch, err := v.getW(ctx)
 		if err != nil {
-			return fmt.Errorf("follow value %s: %w", v.path, err)
+			return mirror.Ended(ctx, v.s, fmt.Errorf("follow value %s: %w", v.path, err))
 		}
 		if now.mzxid != last.mzxid {
 			last = now
 			up(now)
 		}
 		if err := watch.Wait(ctx); err != nil {
-			return err
+			return mirror.Ended(ctx, v.s, err)
 		}
 	}
 }
@@ -288,16 +290,18 @@ func (c *Counter) Follow(ctx context.Context, up func(int64)) error {
 	if up == nil {
 		return session.ErrNoCallback
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	return c.value.Follow(ctx, func(v Versioned[[]byte]) {
+	run, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failed error
+	err := c.value.Follow(run, func(v Versioned[[]byte]) {
 		n, err := c.decode(v.Data)
-		if err != nil {
-			cancel(err)
+		if failed = err; err != nil {
+			cancel()
 			return
 		}
 		up(n)
 	})
+	return cmp.Or(failed, err)
 }
 
 // The lease: who runs a job for the next hour, without a process that holds anything.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/lists"
+	"github.com/zkagent/zkagent/internal/mirror"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -192,12 +193,8 @@ func (r *Registrar) Run(ctx context.Context, s *session.Session) error {
 	select { // All groups may be given up.
 	case <-within.Done():
 	case <-s.Done():
-		cancel(context.Cause(s.Context()))
 	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return context.Cause(within)
+	return mirror.Ended(ctx, s, context.Cause(within))
 }
 
 func (r *Registrar) exit() {

@@ -12,7 +12,7 @@ import (
 // A template renders a view: a config and the leader of an election here.
 func ExampleParse() {
 	page, err := template.Parse(template.Config{
-		Name: "page", Source: `color = {{ key "site/color" }}{{ with leader "db" }}, db = {{ .ID }}{{ end }}`,
+		Name: "page", Source: `color = {{ key "site/color" }}{{ with (leader "db").ID }}, db = {{ . }}{{ end }}`,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -143,7 +143,7 @@ func ExampleFixture() {
 // Tests of a template add up to a report of the lines and branches that none of them rendered.
 func ExampleCoverage() {
 	var coverage template.Coverage
-	page, err := template.Parse(template.Config{Name: "page", Coverage: &coverage, Source: `{{ with leader "db" }}led by {{ .ID }}{{ else }}
+	page, err := template.Parse(template.Config{Name: "page", Coverage: &coverage, Source: `{{ with (leader "db").ID }}led by {{ . }}{{ else }}
 no leader
 {{ end }}`})
 	if err != nil {

@@ -269,6 +269,39 @@ func TestFirstCall_SaysWhatIsWrong(t *testing.T) {
 	})
 }
 
+// At the end of its context, a call that only its caller ends returns nil, and a call that
+// waits for something returns the cause.
+func TestFirstCall_EndOfContext(t *testing.T) {
+	waits := map[string]bool{"delay take": true, "queue reserve": true, "queue take": true}
+	own := errors.New("own")
+	synctest.Test(t, func(t *testing.T) {
+		zk := zktest.NewServer(t)
+		s := zk.Session(t, "a")
+		ended := func(name string, call func(ctx context.Context) error) {
+			ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, own)
+			defer stop()
+			err := call(ctx)
+			if ctx.Err() != nil && (waits[name] && !errors.Is(err, own) || !waits[name] && err != nil) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		for name, call := range firstCalls() {
+			ended(name, func(ctx context.Context) error { return call(ctx, s, "/"+strings.ReplaceAll(name, " ", "-")) })
+		}
+		zk.Partition("cut off")
+		m, err := session.New(zk.Config("cut off"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = m.Run(t.Context()) }()
+		ended("serve election", func(ctx context.Context) error {
+			return election.New(election.Config{Path: "/e", ID: "a"}).Serve(ctx, m)
+		})
+		waits["session"] = true
+		ended("session", func(ctx context.Context) error { return second(m.Session(ctx)) })
+	})
+}
+
 // A function that needs a callback refuses a nil one, before it takes or changes anything.
 func TestFirstCall_NilCallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -294,6 +327,7 @@ func TestFirstCall_NilCallback(t *testing.T) {
 			"Groups":        func() error { return registry.NewGroups(registry.GroupConfig{Path: "/r"}).Run(ctx, s, nil) },
 			"Watcher":       func() error { return config.NewWatcher(config.Config{Path: "/r"}).Run(ctx, s, nil) },
 			"config.Follow": func() error { return config.Follow(ctx, m, config.Config{Path: "/r"}, nil) },
+			"Announcer":     func() error { return fleet.NewAnnouncer(fleet.AnnouncerConfig{ID: "a"}).Run(ctx, s) },
 			"fleet.Watch":   func() error { return fleet.Watch(ctx, s, "/r", "1", nil) },
 			"fleet.Edit":    func() error { return second(fleet.Edit(ctx, s, fleet.PublishConfig{Path: "/r"}, nil)) },
 		} {

@@ -80,7 +80,6 @@ func (f *rolloutFollower) follow(ctx context.Context, s *session.Session, name s
 		f.see(state)
 		return !fleet.Over(state.Phase())
 	})
-	err = cmp.Or(err, context.Cause(ctx))
 	cancel()
 	wg.Wait()
 	return last, err
