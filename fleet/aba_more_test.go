@@ -14,6 +14,7 @@ import (
 // the same versions of its znodes and other content, between any two of its requests. Where
 // the others wait for the publishers' lock, they are late.
 func TestMadeAgain_Configs(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	value := func(t *testing.T, s *session.Session) string {
 		t.Helper()
 		tree, err := config.Read(t.Context(), s, "/c")

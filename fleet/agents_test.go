@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/jute"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -98,6 +99,7 @@ func seen(t *testing.T, w *world) map[string]HostStatus {
 // TestAgents_LostAndStopped: the record distinguishes a crash from a clean stop, until the
 // host is forgotten, or seven days are over.
 func TestAgents_LostAndStopped(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.close()

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // checkEvery makes the coordinator run a check every 10 s of a bake, for at most 5 s.
@@ -20,6 +22,7 @@ func (w *world) checkEvery(run func(ctx context.Context) (string, error)) {
 // A failure of the bake check halts the rollout with the words of the check, before a
 // second host starts. A retry checks again, and the bake ends when the check holds.
 func TestBakeCheck_FailureHalts(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	inBubble(t, 4, func(t *testing.T, w *world) {
 		var runs, sick atomic.Int32
 		w.checkEvery(func(context.Context) (string, error) {
@@ -90,6 +93,7 @@ func TestBakeCheck_NoBake(t *testing.T) {
 // After the bake, the check must succeed after each step before the next one, and after
 // the last one. A failure alone only delays when Fall is 2.
 func TestBakeCheck_EachStep(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, c := range []struct {
 		sick int // the check fails from this host on; 0: never
 		want []int

@@ -33,6 +33,7 @@ func contentOf(keys map[string][]byte) *trees.Content {
 // TestDelta_MakesTheVersion applies differences between random trees, also such
 // as change the number of buckets: the result is what publishing would make.
 func TestDelta_MakesTheVersion(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range testhelp.Rounds(60, 300) {

@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -311,6 +312,7 @@ func TestBoundFiles(t *testing.T) {
 // once. Twice the hosts cost twice the requests, so nothing is read by everybody from
 // everybody.
 func TestDry_Cost(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	const few, most = 30, 16 // hosts, and requests a host
 	total := map[int]int64{}
 	for _, hosts := range []int{few, 2 * few} {

@@ -19,6 +19,7 @@ import (
 
 // Two publishers edit the same tree at once: no change of either is lost.
 func TestEdit_AtOnce(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	path := newRoot(t)
 	each := testhelp.Rounds(4, 10)

@@ -121,6 +121,7 @@ func checkWhole(t testing.TB, tree *view.Tree, keys int) {
 
 // 1,000 sets as fast as they go, 20 times: the end is exact each time.
 func TestWatcher_BurstEndsExact(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	path := newRoot(t)
 	writer := dial(t)

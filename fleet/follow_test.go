@@ -24,6 +24,7 @@ var (
 // half of it is passed on while its keys are deleted, and the status says why. In
 // layout auto the follower goes over, also where ready may not be read for a while.
 func TestFollow_ConvertedUnderTheFollower(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for _, layout := range []string{config.LayoutFlat, config.LayoutAuto} {
 		for _, closed := range []bool{false, true} {
@@ -163,6 +164,7 @@ func TestFollow_SwallowedEventsOfReady(t *testing.T) {
 // A follower does not use a tree over max_bytes. It keeps the last tree; without one it
 // passes nothing on. The status says by how much the tree is too large.
 func TestFollow_MaxBytes(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for _, layout := range []string{config.LayoutFlat, config.LayoutVersioned, config.LayoutPlain} {
 		for _, small := range []bool{true, false} {

@@ -55,6 +55,7 @@ func TestEdit_BesideAnotherTool(t *testing.T) {
 // begins anew, a publish that expects the tree is refused, and one that does not goes
 // on from what is there.
 func TestPublish_BesideAnotherTool(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for _, checked := range []bool{true, false} {
 		for _, step := range []string{"all", "begin", "keys", "ready"} {
@@ -101,6 +102,7 @@ func TestPublish_BesideAnotherTool(t *testing.T) {
 // before and after it: the tree is the one that is wanted all the same, also where
 // the other changed a key that ours leaves alone.
 func TestPublish_BesideAnotherPublisher(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for _, step := range []string{"all", "begin"} {
 		bubble(t, func(t *testing.T, z *memzk.Server) {
@@ -186,6 +188,7 @@ func TestConvert_BesideAnotherTool(t *testing.T) {
 // Another tool changes a key between the last look and the flip, where no check can see
 // it, or after the flip. The error names the key, and the key stays.
 func TestConvert_TellsWhatItMissed(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	flip := func(h memzk.Held, _ bool) bool {
 		return h.Op == jute.OpMulti && bytes.Contains(h.Body, []byte("/c/ready"))

@@ -109,6 +109,7 @@ func TestFreeze_OfAnotherTool(t *testing.T) {
 
 // A lost reply of any request freezes and unfreezes once, and notes it once.
 func TestFreeze_LostReplies(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for _, beforeApply := range []bool{true, false} {
 		for n := 1; ; n++ {

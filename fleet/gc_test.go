@@ -187,6 +187,7 @@ func TestGC_DiesAtEachRequest(t *testing.T) {
 // TestGC_BesidePublishers collects all the time while two publishers go back and forth
 // between few contents, whose objects they share, and a rollout refers to versions.
 func TestGC_BesidePublishers(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for seed := range testhelp.Rounds(1, 4) {
 		inVault(t, func(t *testing.T, z *memzk.Server, v *vault) {

@@ -8,6 +8,7 @@ import (
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -99,6 +100,7 @@ func TestWatcher_DeletedVersionInMemory(t *testing.T) {
 
 // What the version in use consists of is deleted, and ready and the version stay.
 func TestWatcher_DeletedObjects(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	bubble(t, func(t *testing.T, z *memzk.Server) {
 		s := join(t, z)
 		must(t, s.CreateParents(t.Context(), "/c/ready"))

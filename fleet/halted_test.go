@@ -5,6 +5,8 @@ import (
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // halt is what a host knows of a rollout that waits for an operator.
@@ -112,6 +114,7 @@ func TestHalted_Reported(t *testing.T) {
 // Another coordinator reports the halt, since it began, and the one before it does not:
 // not when its agent stops, nor when its session has expired.
 func TestHalted_SurvivesTheCoordinator(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	inBubble(t, 4, func(t *testing.T, w *world) {
 		state := w.awaitPhase(w.haltAt(), PhaseHalted)

@@ -62,6 +62,7 @@ func (w *world) subscribeMaintained(id string) {
 }
 
 func TestMaintenance_HostDoesNotVoteIsNotStartedAndIsShown(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	inBubble(t, 4, func(t *testing.T, w *world) {
 		h := w.hosts["web-02"]
 		h.refuse[2] = "it would refuse"
@@ -115,6 +116,7 @@ func TestMaintenance_EndsWhileTheRolloutIsOpen(t *testing.T) {
 // Whenever the maintenance ends, a host that has missed a version goes over to it
 // before it says what it uses.
 func TestMaintenance_EndsBetweenTwoLooks(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for reads := 1; reads <= 4; reads++ {
 		inBubble(t, 2, func(t *testing.T, w *world) {
 			h := w.hosts["web-01"]

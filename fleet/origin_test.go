@@ -9,12 +9,14 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/view"
 )
 
 // Random publishes, rollbacks and unused proposals: the origin of each key is the
 // version that gave it its value, among the versions that were in use.
 func TestOrigins_AgainstModel(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	s, path := dial(t), newRoot(t)
 	r := rand.New(rand.NewPCG(5, 5))

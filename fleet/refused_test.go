@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -71,6 +72,7 @@ func TestPublish_KilledIsCollected(t *testing.T) {
 
 // Who may not write, or publishes into a frozen config, changes nothing at all.
 func TestPublish_RefusedWritesNothing(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	owner := dial(t, func(c *session.Config) {
 		c.Auth = []session.Auth{{Scheme: "digest", Data: []byte("ops:secret")}}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -79,6 +80,7 @@ func TestPublishByRollout(t *testing.T) {
 // A tree that was deleted and is published again continues above the numbers that its
 // agents have seen, and above versions that were restored by their names.
 func TestPublish_NumbersContinue(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	s, path := dial(t), newRoot(t)
 	for i := range 5 {

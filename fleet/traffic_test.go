@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/config"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -175,6 +176,7 @@ func manyKeys(n, changed int, value string) map[string][]byte {
 // TestPublishTraffic: what an unvoted publish costs each host does not depend
 // on the size of the tree.
 func TestPublishTraffic(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 10)
 		defer c.close()
@@ -226,6 +228,7 @@ func (h *trafficHost) Back(_ context.Context, tree *view.Tree) error {
 // TestRolloutTraffic: what a rollout costs a host that does not stand for
 // coordinator: four reads, three writes, and one report.
 func TestRolloutTraffic(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, hosts := range []int{1, 3, 20} {
 		synctest.Test(t, func(t *testing.T) { rolloutTraffic(t, hosts) })
 	}

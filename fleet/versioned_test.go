@@ -56,6 +56,7 @@ func TestVersioned_PublishAndFollow(t *testing.T) {
 // One watch per tree; per version at most four requests, and kilobytes, whatever
 // the size of the tree.
 func TestVersioned_CostOfOneChange(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	s, reader, path := dial(t), dial(t), newRoot(t)
 	keys := numbered(testhelp.Rounds(2000, 10_000), strings.Repeat("x", 100))
@@ -81,6 +82,7 @@ func TestVersioned_CostOfOneChange(t *testing.T) {
 }
 
 func TestVersioned_SplitValue(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	s, path := dial(t), newRoot(t)
 	big := make([]byte, 2*trees.MaxObject+17)
@@ -348,6 +350,7 @@ func TestPlan(t *testing.T) {
 }
 
 func TestPublish_Bounds(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	s, path := dial(t), newRoot(t)
 	cases := map[string]map[string][]byte{
@@ -426,6 +429,7 @@ func TestLookup(t *testing.T) {
 }
 
 func TestPublish_LargerThanMultiLimit(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	s, path := dial(t), newRoot(t)
 	keys := map[string]string{}

@@ -53,6 +53,14 @@ func NotToday(name any, of uint64) bool {
 	return !All() && (h.Sum64()+day())%of != 0
 }
 
+// InTurn skips a test that a quick run takes only each second day, or third one and so on.
+func InTurn(tb testing.TB, of uint64) {
+	tb.Helper()
+	if NotToday(tb.Name(), of) {
+		tb.Skipf("today only in make test-all: make test takes one of %d such tests a day", of)
+	}
+}
+
 // Steps returns the first step and the stride of a test that lets a fault strike at
 // every step, counted from 1. A complete run visits every step. A quick run visits
 // each twelfth one, others every day.
