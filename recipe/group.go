@@ -114,9 +114,9 @@ type PartitionerConfig struct {
 	// DefaultSettle. Until then each member keeps its shards.
 	Settle time.Duration
 	// Work works on a shard. It runs in a goroutine for each shard, while the shard is ours.
-	// ctx ends with the hold, when another member gets the shard, and with the ctx of
-	// Run: return soon then, because the shard is given back after that. When it returns
-	// earlier, the shard stays ours. Pass hold.Fence on, or write with hold.Guard.
+	// ctx ends with the hold, with the ctx of Run, and with ErrReleased when another member
+	// gets the shard: return soon then, because the shard is given back after that. When it
+	// returns earlier, the shard stays ours. Pass hold.Fence on, or write with hold.Guard.
 	Work func(ctx context.Context, shard string, hold *Hold)
 	// Divide returns the shards of the member with that index in members, which are
 	// sorted, as the shards are. All members must use the same function; nil: each gets
@@ -225,7 +225,7 @@ type division struct {
 
 // owned is a shard that we ask for or own.
 type owned struct {
-	stop context.CancelFunc
+	stop context.CancelCauseFunc
 	done chan struct{} // closed when it is given back
 }
 
@@ -255,7 +255,7 @@ func (d *division) release(want []string) {
 	var left []*owned
 	for shard, o := range d.owned {
 		if !slices.Contains(want, shard) {
-			o.stop()
+			o.stop(ErrReleased)
 			left = append(left, o)
 			delete(d.owned, shard)
 		}
@@ -271,12 +271,12 @@ func (d *division) take(want []string) {
 		if d.owned[shard] != nil {
 			continue
 		}
-		ctx, stop := context.WithCancel(d.ctx)
+		ctx, stop := context.WithCancelCause(d.ctx)
 		o := &owned{stop: stop, done: make(chan struct{})}
 		d.owned[shard] = o
 		go func() {
 			defer close(o.done)
-			defer stop()
+			defer stop(nil)
 			lock := NewLock(d.s, LockConfig{
 				Path: child(child(d.p.cfg.Path, "locks"), shard), Dialect: Kazoo, Data: []byte(d.p.cfg.ID), Logger: d.p.cfg.Logger,
 			})

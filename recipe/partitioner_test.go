@@ -184,7 +184,7 @@ func TestPartitioner_Moves(t *testing.T) {
 		first := w.member(ctx, "a", PartitionerConfig{Path: "/p", Shards: []string{"y", "x"}, Work: func(ctx context.Context, shard string, _ *Hold) {
 			started <- fmt.Sprint("a ", shard)
 			<-ctx.Done()
-			if errors.Is(context.Cause(ctx), context.Canceled) {
+			if errors.Is(context.Cause(ctx), ErrReleased) {
 				<-release
 			}
 		}}, nil)
