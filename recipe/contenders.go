@@ -346,11 +346,15 @@ func isSemaphore(ctx context.Context, s *session.Session, path, want string, sta
 var curatorsItem = regexp.MustCompile(`^queue-(\|.*\||[01][0-9A-F]{8})?[0-9]{10}$`)
 
 // otherLayout returns an error when an item shows a layout of Curator that this queue
-// does not read. Without it a full queue would look empty.
+// does not read, and none is ours. Without it a full queue would look empty.
 func (q *items) otherLayout(names []string) error {
+	var other error
 	for _, name := range names {
+		if _, ours := q.parse(name); ours {
+			return nil
+		}
 		m := curatorsItem.FindStringSubmatch(name)
-		if _, ours := q.parse(name); ours || m == nil {
+		if m == nil {
 			continue
 		}
 		have := "DistributedQueue of Curator"
@@ -360,7 +364,7 @@ func (q *items) otherLayout(names []string) error {
 		case m[1] != "":
 			have = "DistributedPriorityQueue of Curator"
 		}
-		return &KindError{Path: q.dir, Want: "queue of this layout", Have: have, Child: name}
+		other = &KindError{Path: q.dir, Want: "queue of this layout", Have: have, Child: name}
 	}
-	return nil
+	return other
 }

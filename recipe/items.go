@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkagent/zkagent/session"
@@ -80,6 +81,7 @@ type items struct {
 	fresh bool
 
 	logger *slog.Logger
+	known  atomic.Bool // a put has checked the layout
 
 	mu      sync.Mutex      // mu guards the fields below
 	list    []item          // what is left of the last list, in order
@@ -101,14 +103,8 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 	if len(body) > maxBody {
 		return fmt.Errorf("put into %s: %d bytes, at most %d: %w", q.dir, len(body), maxBody, ErrTooLarge)
 	}
-	if q.maxLen > 0 {
-		n, err := q.Len(ctx)
-		if err != nil {
-			return err
-		}
-		if n >= q.maxLen {
-			return fmt.Errorf("put into %s: %d items: %w", q.dir, n, ErrFull)
-		}
+	if err := q.room(ctx); err != nil {
+		return fmt.Errorf("put into %s: %w", q.dir, err)
 	}
 	if q.pack != nil {
 		body = q.pack(body)
@@ -134,6 +130,30 @@ func (q *items) put(ctx context.Context, prefix string, body []byte) error {
 		return fmt.Errorf("put into %s: %w", q.dir, err)
 	}
 	return nil
+}
+
+// cheapList is how many items a queue may have whose layout the first put checks.
+const cheapList = 1000
+
+// room returns an error for a queue that is full, or that has another layout: its consumers
+// would never take our item.
+func (q *items) room(ctx context.Context) error {
+	known := q.known.Load()
+	if q.maxLen == 0 && known {
+		return nil
+	}
+	n, err := q.Len(ctx)
+	if err == nil && q.maxLen > 0 && n >= q.maxLen {
+		err = fmt.Errorf("%d items: %w", n, ErrFull)
+	}
+	if err == nil && !known && n > 0 && n <= cheapList {
+		// A producer need not be allowed to list.
+		if names, _, failed := q.s.Children(ctx, q.dir); failed == nil {
+			err = q.otherLayout(names)
+		}
+	}
+	q.known.Store(err == nil)
+	return err
 }
 
 // findLast looks, after a lost reply, for the item of the multi zxid among those without a
@@ -302,6 +322,9 @@ type Item struct {
 // of 0 returns all.
 func (q *items) Items(ctx context.Context, limit int) ([]Item, error) {
 	present, _, err := q.listDir(ctx, q.dir, false)
+	if err == nil {
+		err = q.otherLayout(present.Names)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ import (
 type QueueConfig struct {
 	Path string // its children are the items; the first Put creates it
 	// MaxLen is about how many items the queue may hold. A Put returns ErrFull
-	// when it finds that many. 0: no bound, and one request less.
+	// when it finds that many. 0: no bound, and later Puts need one request less.
 	MaxLen int
 	// MaxAttempts is how often an item is reserved. The next Reserve moves it to the
 	// queue <Path>-dead instead. 0: no limit, so an item that always fails stays first.

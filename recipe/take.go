@@ -40,7 +40,7 @@ func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
 		}
 	}
 	list := q.sorted(lists[1].Names, lists[0].Names)
-	if err := q.otherLayout(lists[1].Names); err != nil && len(list) == 0 {
+	if err := q.otherLayout(lists[1].Names); err != nil {
 		set.stop()
 		return nil, watches{}, err
 	}

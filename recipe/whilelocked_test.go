@@ -174,10 +174,14 @@ func TestQueue_CuratorsLayoutIsNamed(t *testing.T) {
 		if _, _, err := s.Create(t.Context(), path, nil, session.Persistent); err != nil {
 			t.Fatal(err)
 		}
-		_, err := recipe.NewQueue(s, recipe.QueueConfig{Path: "/queues/q"}).TryTake(t.Context())
-		kind, refused := errors.AsType[*recipe.KindError](err)
-		if refused != (want != "") || refused && kind.Have != want || !refused && !errors.Is(err, recipe.ErrEmpty) {
-			t.Errorf("%s: %v", name, err)
+		q := recipe.NewQueue(s, recipe.QueueConfig{Path: "/queues/q"})
+		_, err := q.TryTake(t.Context())
+		_, listErr := q.Items(t.Context(), 0)
+		for call, err := range map[string]error{"take": err, "list": listErr, "first put": q.Put(t.Context(), nil), "put": q.Put(t.Context(), nil)} {
+			kind, refused := errors.AsType[*recipe.KindError](err)
+			if refused != (want != "") || refused && kind.Have != want || !refused && err != nil && !errors.Is(err, recipe.ErrEmpty) {
+				t.Errorf("%s %s: %v", call, name, err)
+			}
 		}
 		end()
 	}
