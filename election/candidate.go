@@ -184,13 +184,10 @@ func (t Term) Held() bool { return t.Session.Held() }
 // there is no leader. It returns nil when ctx ends, and the cause when the session ends.
 func Observe(ctx context.Context, s *session.Session, path, dialect string, up func(view.Leader)) error {
 	participants, err := recipe.Candidates(path, dialect, nil)
-	if err == nil {
-		err = participants.Follow(ctx, session.Usable(s, path, up != nil), func(l recipe.Leader) { up(leaderOf("", path, l)) })
-	}
 	if err != nil {
-		return fmt.Errorf("observe election %s: %w", path, err)
+		return fmt.Errorf("observe election: %w", err)
 	}
-	return nil
+	return participants.Follow(ctx, session.Usable(s, path, up != nil), func(l recipe.Leader) { up(leaderOf("", path, l)) })
 }
 
 // Metrics counts the events of the candidates of a process. Package prom has one for

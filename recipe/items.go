@@ -275,17 +275,6 @@ func isTaken(err error) bool {
 		(errors.Is(err, session.ErrNoNode) || errors.Is(err, session.ErrNodeExists))
 }
 
-// listError returns ErrTooLong for a list that does not fit into a reply.
-func listError(dir string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, session.ErrTooLarge):
-		return fmt.Errorf("list %s: %w: %w", dir, ErrTooLong, err)
-	}
-	return fmt.Errorf("list %s: %w", dir, err)
-}
-
 // sorted returns the items among names, without the claimed ones, in the order of
 // delivery.
 func (q *items) sorted(names, claimed []string) []item {
@@ -321,18 +310,9 @@ type Item struct {
 // Items returns at most limit items of the queue, in the order of delivery. A limit
 // of 0 returns all.
 func (q *items) Items(ctx context.Context, limit int) ([]Item, error) {
-	present, _, err := q.listDir(ctx, q.dir, false)
-	if err == nil {
-		err = q.otherLayout(present.Names)
-	}
+	claims, present, _, err := q.names(ctx, false)
 	if err != nil {
 		return nil, err
-	}
-	var claims session.Listing
-	if q.claims != "" {
-		if claims, _, err = q.listDir(ctx, q.claims, false); err != nil {
-			return nil, err
-		}
 	}
 	list := []Item{}
 	for _, it := range q.sorted(present.Names, nil) {

@@ -23,45 +23,52 @@ func (w watches) stop() {
 
 // read lists the items that can be taken, in order, and sets watches if wanted.
 func (q *items) read(ctx context.Context, watch bool) ([]item, watches, error) {
-	var set watches
-	var lists [2]session.Listing
 	era, err := q.ops.era(ctx) // before the list: then it is not newer
 	if err != nil {
 		return nil, watches{}, err
 	}
-	// Claims first: an item whose claim was acknowledged in between is gone, too.
-	for i, dir := range []string{q.claims, q.dir} {
-		if dir == "" {
-			continue
-		}
-		if lists[i], set[i], err = q.listDir(ctx, dir, watch); err != nil {
-			set.stop()
-			return nil, watches{}, err
-		}
-	}
-	list := q.sorted(lists[1].Names, lists[0].Names)
-	if err := q.otherLayout(lists[1].Names); err != nil {
+	claims, items, set, err := q.names(ctx, watch)
+	if err != nil {
 		set.stop()
 		return nil, watches{}, err
 	}
+	list := q.sorted(items.Names, claims.Names)
 	for i := range list {
-		list[i].listed, list[i].era = lists[1].Stat.Pzxid, era
+		list[i].listed, list[i].era = items.Stat.Pzxid, era
 	}
 	return list, set, nil
 }
 
+// names lists the claims and the items. Claims come first: an item whose claim was
+// acknowledged in between is gone, too.
+func (q *items) names(ctx context.Context, watch bool) (claims, items session.Listing, set watches, err error) { //nolint:nonamedreturns // four values
+	if q.claims != "" {
+		claims, set[0], err = q.listDir(ctx, q.claims, watch)
+	}
+	if err == nil {
+		items, set[1], err = q.listDir(ctx, q.dir, watch)
+	}
+	if err == nil {
+		err = q.otherLayout(items.Names)
+	}
+	return claims, items, set, err
+}
+
 // listDir lists a directory. While the directory does not exist, the watch fires when
 // it is created.
-func (q *items) listDir(ctx context.Context, dir string, watch bool) (session.Listing, *session.Watch, error) {
+func (q *items) listDir(ctx context.Context, dir string, watch bool) (list session.Listing, w *session.Watch, err error) { //nolint:nonamedreturns // one end
 	if watch {
-		list, w, err := q.s.ListW(ctx, dir)
-		return list, w, listError(dir, err)
+		list, w, err = q.s.ListW(ctx, dir)
+	} else if list.Names, list.Stat, err = q.s.Children(ctx, dir); errors.Is(err, session.ErrNoNode) {
+		err = nil
 	}
-	names, stat, err := q.s.Children(ctx, dir)
-	if errors.Is(err, session.ErrNoNode) {
-		return session.Listing{}, nil, nil
+	switch {
+	case errors.Is(err, session.ErrTooLarge):
+		err = fmt.Errorf("list %s: %w: %w", dir, ErrTooLong, err)
+	case err != nil:
+		err = fmt.Errorf("list %s: %w", dir, err)
 	}
-	return session.Listing{Names: names, Stat: stat}, nil, listError(dir, err)
+	return list, w, err
 }
 
 func (q *items) head() (item, bool) {
