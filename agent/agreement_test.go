@@ -14,12 +14,14 @@ import (
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // TestViews_Agree opens every condition of the catalog, one after the other, and
 // compares all views of the host: status, the page, the metrics, the monitoring
 // check, and the record that the fleet reads.
 func TestViews_Agree(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})

@@ -20,6 +20,7 @@ import (
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/show"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -253,6 +254,7 @@ func TestReload_PendingAfterKill(t *testing.T) {
 // A reload that kills the agent does so three times, as often as a rollout lets it.
 // Then the old file is back, the program reads it, the agent says why and goes on.
 func TestReload_ThatKillsTheAgent(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
@@ -293,6 +295,7 @@ func TestReload_ThatKillsTheAgent(t *testing.T) {
 const maxDeaths = 3
 
 func TestUpgrade_KeepsProcessAndSession(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})

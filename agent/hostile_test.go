@@ -78,6 +78,7 @@ func TestHostile_Seeds(t *testing.T) {
 // holds at any time holds here, too. Once the server is honest, the files are as they were
 // before, and no condition is open.
 func TestHostile_Liar(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	testhelp.Seeds(t, time.Second, func(t *testing.T, seed uint64) {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {

@@ -13,12 +13,14 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // TestViews_KnownAcceptedInUse: a host that votes on a version knows it, but has not
 // accepted or used it. The same holds when its check has refused the version. The record,
 // the status and the page say so. A tree that is made again begins from nothing.
 func TestViews_KnownAcceptedInUse(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b, w := memBed(t)
 	ctx := t.Context()

@@ -9,11 +9,13 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/lastgood"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // The newest last known good view is damaged and ZooKeeper is away: the one before
 // it is used.
 func TestStart_DamagedLastKnownGood(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b, server := ownBed(t)
 	b.tree(map[string]string{"port": "80"})

@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
@@ -143,6 +144,7 @@ func runLoop(t *testing.T, cfg *Config) (*Agent, context.Context, func()) {
 // Two agents write one file. Each repairs it a few times, then seldom, and says so. When
 // one of them is gone, the file is soon that of the other, and all is quiet.
 func TestLoop_TwoAgentsOneDestination(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // A day in virtual time is cheaper on one processor.
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/apply"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -19,6 +20,7 @@ import (
 // TestMetrics_ThousandMembers scrapes an agent that follows groups of a thousand
 // members: members add no series, and promtool finds nothing wrong.
 func TestMetrics_ThousandMembers(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	for i := range 10 {

@@ -16,6 +16,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/hook"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // ownBed is a bed with a ZooKeeper of its own, for tests that disturb it.
@@ -28,6 +29,7 @@ func ownBed(t *testing.T) (*bed, *zktest.Server) {
 }
 
 func TestOutage_RestartFreezeAndWipe(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b, server := ownBed(t)
 	b.tree(map[string]string{"port": "80"})
@@ -69,6 +71,7 @@ func TestOutage_RestartFreezeAndWipe(t *testing.T) {
 }
 
 func TestStart_WithoutZooKeeper(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b, server := ownBed(t)
 	b.tree(map[string]string{"port": "80"})

@@ -14,6 +14,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -63,6 +64,7 @@ func TestHook_WaitsForAFileThatAMissingKeyKeeps(t *testing.T) {
 
 // The ledger of a leader-only reload knows the files, not only their sources.
 func TestReload_LeaderOnlyReloadsAnEditedTemplate(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()
@@ -149,6 +151,7 @@ func TestReload_MeetsTheStop(t *testing.T) {
 
 // A leader-only reload with an argument list for each element runs each of them.
 func TestReload_LeaderOnlyRunsEachArgumentList(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	b := newBed(t)
 	b.tree(map[string]string{"one": "1", "two": "2"})
 	c := b.config()
@@ -181,6 +184,7 @@ func TestReload_LeaderOnlyRunsEachArgumentList(t *testing.T) {
 // A file that somebody changed and the agent put back is reloaded again, though
 // its content is the one of the ledger.
 func TestReload_LeaderOnlyAfterARepair(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
 	c := b.config()

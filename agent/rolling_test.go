@@ -15,6 +15,7 @@ import (
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/rolling"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -101,6 +102,7 @@ func TestRollout_NeedsAndLeavesNoRollingHalt(t *testing.T) {
 // the others were halted. Its next process has the same session. It halts the others
 // before the permit of the previous process goes.
 func TestHaltOthers_BeforeThePermitGoes(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	b, w := memBed(t)
 	c := b.memConfig(w)

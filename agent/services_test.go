@@ -13,6 +13,7 @@ import (
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/condition"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/registry"
 	"github.com/zkagent/zkagent/session"
 )
@@ -20,6 +21,7 @@ import (
 // TestService_CriticalIsTold: the condition has the check and the last words of its
 // command, and the record of the fleet the exit status alone.
 func TestService_CriticalIsTold(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	b := newBed(t)
 	sick := b.path("sick")
 	if err := os.WriteFile(sick, nil, 0o600); err != nil {

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // A fleet whose tree has the rollout: no flag is typed. A good version reaches all
 // hosts; the check looks after each. A bad one stays on the canary, and the halt names the
 // figure, whether a command or Prometheus has it.
 func TestBakeCheck_HaltsTheFleet(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for _, c := range []struct{ kind, check, reason string }{
 		{"command", `command = ["sh", "SHARED/slo.sh"]`, "exit status 1: 5xx rate 7 %"},

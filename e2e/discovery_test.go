@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -112,6 +113,7 @@ service "%[1]s" {
 
 // Each kind of check, as the settings describe it, against what it checks.
 func TestDiscovery_ChecksOfEveryKind(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	var sick atomic.Bool
@@ -189,6 +191,7 @@ var hostileMembers = []string{
 var hostileNodes = []string{"a; } server { listen 127.0.0.1:18099; }", "a b", "$(reboot)", "a'b", `a"b`, "a`b", "a{b", "a#b", "a|b", "a&b", "a<b", "ä"}
 
 func TestNginx_HostileMembersInjectNothing(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	publish(t, zk, "/config/shop", map[string]string{"timeouts/read": "5s", "secret": "hunter2"})

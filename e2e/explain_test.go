@@ -17,6 +17,7 @@ import (
 
 	"github.com/zkagent/zkagent/fleet"
 	"github.com/zkagent/zkagent/internal/web"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // plannedHost is the settings of one of the hosts that a dry run asks. They differ by
@@ -67,6 +68,7 @@ var requestLine = regexp.MustCompile(`^zkagent_zk_request_duration_seconds_count
 // Three agents with different data, of which one refuses the version: the table of
 // the dry run, and then a rollout that ends as the table says.
 func TestPlanFleet(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	keys := map[string]string{"word": "one", "limit": "10", "limits/web-0": "99", "unused": "1"}
@@ -250,6 +252,7 @@ func (f *blamedFile) covers(t *testing.T, size int) {
 // The nginx of the examples answers who changed a timeout, why a server is in its
 // file, and why another one is not.
 func TestBlame_Nginx(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	s := dialZK(t, zk)

@@ -117,6 +117,7 @@ func TestHandoff_ResumesAtAnotherServer(t *testing.T) {
 // The settings may change while the agent is away: what the session owns and
 // nobody wants any more goes, the rest stays as it is.
 func TestHandoff_ReconcilesWithTheSettings(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	extra := `service "old" {
@@ -144,6 +145,7 @@ func TestHandoff_ReconcilesWithTheSettings(t *testing.T) {
 }
 
 func TestHandoff_UpgradeKeepsProcessAndSession(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	a := startAgent(t, "a", candidate([]string{zk}, longSession))
@@ -169,6 +171,7 @@ func TestHandoff_UpgradeKeepsProcessAndSession(t *testing.T) {
 // A session file that cannot be used makes a fresh session, says why, and
 // does not make the agent try for ever.
 func TestHandoff_BadSessionFiles(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	other := ownZooKeeper(t).Addr()
@@ -268,6 +271,7 @@ func TestHandoff_TwoAgentsOnOneStateDirectory(t *testing.T) {
 
 // TestStop_Modes: what a stop means for members and candidates.
 func TestStop_Modes(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	stopped := func(t *testing.T, a *agentProcess) {

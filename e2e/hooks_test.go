@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/hook"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // badHooks are hooks that do what a command must not do; leader is a line of
@@ -41,6 +42,7 @@ func (a *agentProcess) runs(t *testing.T, name string) []hook.Run {
 }
 
 func TestHooks_BadCommandsAreBounded(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	for name, leader := range map[string]string{"every host": "", "leader": "leader = election.e"} {

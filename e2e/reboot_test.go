@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/lastgood"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // The host was booted anew, its rendered files were in memory, and ZooKeeper is
 // away: the agent renders from what it kept. When ZooKeeper is back, the session
 // of the former boot is closed with what it owned, and a new one begins.
 func TestReboot_WithoutZooKeeper(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	server := ownZooKeeper(t)
 	zk := server.Addr()

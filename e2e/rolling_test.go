@@ -13,6 +13,7 @@ import (
 // TestRollingReload_OneHostAtATime: a change that needs no vote reaches both
 // hosts at once, and only their reloads take turns.
 func TestRollingReload_OneHostAtATime(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	log := filepath.Join(t.TempDir(), "reloads.log")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // `zkagent test --watch` runs the tests again when the template, the settings, or
@@ -37,6 +39,7 @@ func TestTemplateTests_Watch(t *testing.T) {
 // A first file waits for a key and names it. A vote on a version without the key
 // aborts and names it, and such a version keeps the last good file.
 func TestMissingKey(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	publish(t, zk, "/config/web", map[string]string{"other": "x"})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/zktest/history"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -17,6 +18,7 @@ import (
 // disturbed, and looks for an order of the begins and ends of terms in which
 // no two candidates lead at a time, and terms never go back.
 func TestHistory_Porcupine(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for seed := range uint64(4) {
 		var h history.Log
 		bubble(t, func(t *testing.T, w *memzk.Server) { record(t, &h, w, seed) })

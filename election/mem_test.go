@@ -12,6 +12,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
@@ -51,6 +52,7 @@ func requests(w *memzk.Server) uint64 {
 // A leader's departure among a thousand candidates wakes one of them, which
 // leads after one request: a list.
 func TestFailover_WakesOne(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	const candidates = 1000
 	bubble(t, func(t *testing.T, w *memzk.Server) {
 		s := dialMem(t, w, "a")

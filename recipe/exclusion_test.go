@@ -420,6 +420,7 @@ func TestTxn_CoordinatorReadsEachVoteOnce(t *testing.T) {
 // distance: never both get it, and when both are refused the path is not spoilt for
 // those who come later.
 func TestOnePathOneKind_BothComeAtOnce(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	const reply = 10 * time.Millisecond
 	for _, dialect := range []string{Curator, Kazoo} {
 		for _, used := range []bool{false, true} { // an empty znode stands there
@@ -467,6 +468,7 @@ func TestOnePathOneKind_BothComeAtOnce(t *testing.T) {
 // A client that does not see our znode and comes later ends the hold: both would hold
 // the same. One of ours that is refused, again and again, does not.
 func TestHold_EndsWhenAnotherKindComesLater(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	type acquire func(s *session.Session) (*Hold, error)
 	for name, c := range map[string]struct {
 		hold  acquire

@@ -164,6 +164,7 @@ func useTxn(ctx context.Context, s *session.Session) error {
 // Every reply is lost once, before and after the request was applied: nothing
 // is done twice, nothing is forgotten, and no error comes of it.
 func TestReplyLostAtEveryRequest(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, sc := range scenarios() {
 		if testhelp.NotToday(sc.name, 3) {
 			continue

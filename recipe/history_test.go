@@ -129,6 +129,7 @@ func (r *resource) check(t *testing.T) {
 // as far as the holders' contexts say, and their histories are those of permits:
 // a writer has all of them.
 func TestHistory_Permits(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for name, k := range map[string]struct {
 		permits int
 		of      func(s *session.Session, rng *rand.Rand) permitted

@@ -15,6 +15,7 @@ import (
 // A path that Curator or kazoo holds as one kind of lock is refused to ours as
 // another kind, and held by ours of the same kind only after them.
 func TestInterop_Kinds(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for name, start := range map[string]func() *peers.Peer{
 		"curator": func() *peers.Peer { return peers.Curator(t, zktest.Shared(t).Addr(), peers.Quick) },
 		"kazoo":   func() *peers.Peer { return peers.Kazoo(t, zktest.Shared(t).Addr()) },

@@ -30,6 +30,7 @@ func TestLock_UncontendedCostsThreeRequests(t *testing.T) {
 // Many wait, one gives back: one is woken, for a number of requests that does not
 // depend on how many wait.
 func TestHolds_NoHerd(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, k := range []struct {
 		name    string
 		waiters int

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/peers"
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 )
 
@@ -163,6 +164,7 @@ func TestMessages_ReserveKeepsTheFrame(t *testing.T) {
 
 // Curator's queues put and take on the same paths, and honour claims.
 func TestInterop_CuratorMessages(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	ctx, s, root := testContext(t), dialReal(t), zktest.Root(t)
 	p := peers.Curator(t, zktest.Shared(t).Addr(), peers.Quick)
 	ids := NewIDQueue(s, QueueConfig{Path: root + "/id"})

@@ -14,6 +14,7 @@ import (
 // An event is lost. Each recipe finds the change within two slow looks, and asks
 // little until then.
 func TestRecheck_ALostEventIsFound(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	one := func(got chan<- error) func(error) { return func(err error) { got <- err } }
 	type action = func(ctx context.Context, w *world, other *session.Session) error
 	closes := func(_ context.Context, _ *world, o *session.Session) error { return o.Close() }

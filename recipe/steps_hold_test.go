@@ -63,6 +63,7 @@ func holdKinds() []holdKind {
 // A waiter behind a holder is cancelled at every moment, also while it gets the hold.
 // It leaves nothing behind, and does not disturb the holder.
 func TestHolds_CancelledAtEveryAwaitBehindAHolder(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, k := range append(holdKinds(), readBehindWriter()) {
 		if testhelp.NotToday(k.name, 3) {
 			continue

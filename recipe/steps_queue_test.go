@@ -121,6 +121,7 @@ func (c *tally) check(t *testing.T, lost int) {
 // Every reply to producers and consumers is lost once, before and after the
 // request was applied: take delivers nothing twice and loses nothing.
 func TestQueue_ReplyLostAtEveryStep(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, kind := range stepQueues {
 		t.Run(kind.name, func(t *testing.T) {
 			first, stride := testhelp.Steps()

@@ -128,6 +128,7 @@ func (b *ballot) hold(t *testing.T) {
 // One actor after the other is killed at every request, before and after it was
 // sent: all that live or come back end with the one result.
 func TestTxn_KilledAtEveryStep(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, victim := range actors {
 		t.Run(victim, func(t *testing.T) {
 			everyStep(t, func(t *testing.T, w *world, n int, before bool) bool {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/recipe"
 	"github.com/zkagent/zkagent/session"
 )
@@ -44,6 +45,7 @@ func ExampleWhileLocked() {
 // The lock is taken again when its znode is deleted, and when its session expires. An
 // error of the work under a lock that holds is the caller's.
 func TestWhileLocked(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	m, srv, end := manager(t.Context())
 	defer end()
 	own := errors.New("of the work")

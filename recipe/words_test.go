@@ -75,6 +75,7 @@ func TestRWLock_FencesGrowOverAllTransitions(t *testing.T) {
 // Fences grow from holder to holder, however a hold ends: by a release, by an expiry, while
 // the reply of a take is lost, and over a path that the server has reaped meanwhile.
 func TestFencesGrow(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	type held interface {
 		Fence() int64
 		Release(ctx context.Context) error

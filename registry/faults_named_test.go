@@ -8,6 +8,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // ownedOnce reports whether exactly one member is there, which the session of m
@@ -21,6 +22,7 @@ func ownedOnce(srv *memzk.Server, m *runner, r *Registrar) bool {
 // A member whose session was lost is back as soon as there is a session again:
 // the registrar does not wait for a check or a retry first.
 func TestListenersReconnectedIsFast(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		var h health
 		c := curatorService(&h)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -299,6 +300,7 @@ func TestGroup_ReconnectConsistency(t *testing.T) {
 
 // After any history the view is what is there.
 func TestGroup_ConsistencyAfterSimulation(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	const seed = 20261122 // fixed: a run that fails must fail again
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		c := webGroup()
@@ -672,6 +674,7 @@ func TestGroups_MaxBytes(t *testing.T) {
 
 // A set with too many groups keeps its last good state, and says what the bound is.
 func TestGroups_TooMany(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		join(t, srv, 1, 2)
 		var problem atomic.Value

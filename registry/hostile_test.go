@@ -94,6 +94,7 @@ var formatSamples = []struct{ format, node, data string }{
 // rejected, is left out, or is where only rawLabel prints it. A quick run puts each text
 // into a fourth of the places, into others every day.
 func TestDecode_HostileFields(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	first, stride := testhelp.Steps()
 	for _, s := range formatSamples {
 		if _, err := Decode(s.format, s.node, []byte(s.data)); err != nil {

@@ -24,6 +24,7 @@ func liveHeap() uint64 {
 // A member that is followed takes less than 2 kB, here with what the server in
 // memory keeps for its watch.
 func TestGroup_MemoryPerMember(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	const most = 2048
 	count := testhelp.Rounds(2000, 10000)
 	bubble(t, func(t *testing.T, srv *memzk.Server) {

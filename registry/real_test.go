@@ -121,6 +121,7 @@ func TestReal_RegisterAndFollow(t *testing.T) {
 
 // A server that was replaced by an empty one gets its members back.
 func TestReal_WipedServer(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	srv := zktest.Start(t)
 	cfg := realConfig(srv.Addr(), "")

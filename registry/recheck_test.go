@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/view"
 )
 
@@ -74,6 +75,7 @@ func TestRecheck_Groups(t *testing.T) {
 }
 
 func TestRecheck_Registrar(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, config := range []func(*health) ServiceConfig{webService, curatorService} {
 		bubble(t, func(t *testing.T, srv *memzk.Server) {
 			var h health

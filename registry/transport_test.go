@@ -139,6 +139,7 @@ func TestTransport_CallerGivesUp(t *testing.T) {
 
 // Members come and go under load: no request fails.
 func TestTransport_MembersComeAndGo(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	var all []view.Member
 	for i := range 4 {
 		m, _ := webMember(t, strconv.Itoa(i), nil)

@@ -238,6 +238,7 @@ func TestRegistrar_StatusInsteadOfRemoval(t *testing.T) {
 }
 
 func TestRegistrar_RecreatesWhenSessionExpires(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		for range 5 {
 			var h health
@@ -644,6 +645,7 @@ func TestRegistrar_DrainWithoutSession(t *testing.T) {
 }
 
 func TestRegistrar_Maintenance(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	file := t.TempDir() + "/maint.json"
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		var h health
@@ -989,6 +991,7 @@ func peakRate(t *testing.T, splay time.Duration) (peak uint64) {
 }
 
 func TestRegistrar_ManyServicesSplayed(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	unsplayed, splayed := peakRate(t, 0), peakRate(t, 10*time.Second)
 	t.Logf("most requests in 100 ms: %d without a splay, %d with 10 s", unsplayed, splayed)
 	if splayed*5 >= unsplayed {

@@ -31,6 +31,7 @@ func bubbleWith(t *testing.T, opts memzk.Options, f func(t *testing.T, srv *memz
 // Znodes of 0.9 MB, beside each other and among small ones. The requests under way stay
 // near 4 MB together, for all callers.
 func TestMany_BytesInFlight(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	large := bytes.Repeat([]byte("x"), testhelp.Rounds(300_000, 900_000))
 	for name, large := range map[string][]byte{"large": large, "small": large[:100]} {
 		bubble(t, func(t *testing.T, srv *memzk.Server) {
@@ -156,6 +157,7 @@ func TestMany_CancelledCallsCount(t *testing.T) {
 
 // The writer of a tree chooses how long its names are. Few children may be a large list.
 func TestListMany_LongNames(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	bubble(t, func(t *testing.T, srv *memzk.Server) {
 		var paths []string
 		for i := range 200 {
@@ -209,6 +211,7 @@ func TestGetManyW_Limit(t *testing.T) {
 // Against a server that closes each connection behind the handshake there is at most
 // one connection a step of the back-off, for an hour.
 func TestStorm_ServerThatClosesAfterTheHandshake(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for _, timeout := range []time.Duration{12 * time.Second, 40 * time.Second} {
 		bubble(t, func(t *testing.T, srv *memzk.Server) {
 			srv.HangUp(jute.OpCreateSession)
@@ -241,6 +244,7 @@ func TestStorm_ServerThatClosesAfterTheHandshake(t *testing.T) {
 // for, or must do without. Each is used for ten minutes by somebody who does not
 // give up.
 func TestStorm_ServerThatHangsUpAtARequest(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	many := make([]string, 20)
 	for i := range many {
 		many[i] = fmt.Sprintf("/many/k%03d", i)

@@ -25,6 +25,7 @@ import (
 // TestLiar_Greeting: a server that lies in its answer to the handshake neither holds the
 // client for days, nor makes it keep what it says.
 func TestLiar_Greeting(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for name, lie := range map[string]func(*jute.ConnectResponse){
 		"giant timeout":  func(r *jute.ConnectResponse) { r.Timeout = 1<<31 - 1 },
 		"tiny timeout":   func(r *jute.ConnectResponse) { r.Timeout = 1 },

@@ -174,6 +174,7 @@ func TestReal_EmptyServer(t *testing.T) {
 }
 
 func TestReal_RestartKeepsTheSession(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	srv := zktest.Start(t)
 	cfg := realConfig(srv.Addr())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 var saslServer = memzk.Options{TickTime: time.Second, SASLUsers: map[string]string{"agent": "secret"}, RequireSASL: true}
@@ -59,6 +60,7 @@ func TestSASLMem_Resume(t *testing.T) {
 // A refused password gives its own error, and no storm of connections. When the server
 // knows the password, the session begins by itself.
 func TestSASLMem_RefusalIsNoStorm(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	users := map[string]string{"agent": "other"}
 	opts := saslServer
 	opts.SASLUsers = users

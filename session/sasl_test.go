@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 func FuzzDigestMD5(f *testing.F) {
@@ -59,6 +60,7 @@ func TestDigestMD5_RealServer(t *testing.T) {
 
 // RFC 2831 hashes a text in ISO 8859-1 when it has no other characters, and else in UTF-8.
 func TestDigestMD5_Charsets(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	users := map[string]string{"agent": "p\u00e4ssw\u00f6rt", "\u00fcser": "plain", "wide": "\u20ac5 \u00fc"}
 	o := zktest.WithSASL(t, zktest.Options{}, zktest.DigestSection(users))

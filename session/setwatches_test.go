@@ -10,6 +10,7 @@ import (
 
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // watching returns a book with n watches of data and children.
@@ -89,6 +90,7 @@ func TestSetWatches_RefusedAfterAReconnect(t *testing.T) {
 // TestSetWatches_SmallBuffer: a server that takes small requests only, or a client with a small
 // limit, keeps the session and all of its watches over a reconnect.
 func TestSetWatches_SmallBuffer(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for name, c := range map[string]struct{ server, client int }{
 		"64 kB": {64 << 10, 0}, "4 kB": {4 << 10, 0}, "the client's": {4 << 10, 4 << 10},
 	} {

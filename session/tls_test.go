@@ -17,6 +17,7 @@ import (
 )
 
 func TestReal_TLSWithHostNames(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "server.pem")
 	pair, pool := zktest.Certificate(t, file, "zk")

@@ -12,6 +12,7 @@ import (
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/proc"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -52,6 +53,7 @@ func (c *contender) lead(ctx context.Context, id string, t election.Term) {
 // leader's hook one candidate of a thousand is woken, and it sends three requests:
 // the list, the ledger's read, and the guarded write that a run was started.
 func TestFailover_ThreeRequests(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	const hosts, each = 20, 50
 	synctest.Test(t, func(t *testing.T) {
 		w := memzk.New(memzk.Options{TickTime: time.Second})

@@ -421,6 +421,7 @@ func simulate(t *testing.T, hosts int, seed uint64, fn func(s *sim, hosts []*sim
 // TestLedger_LeaderKilledAtEachStep: whatever the process had done by then, the
 // change is done once or reported as unknown.
 func TestLedger_LeaderKilledAtEachStep(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	for step := 1; step <= 24; step++ {
 		simulate(t, 2, 1, func(s *sim, _ []*simHost) {
 			s.mu.Lock()
@@ -483,6 +484,7 @@ func (s *sim) next(rng *rand.Rand, zxid *int64) {
 // TestLedger_LeadershipChangesWhileChangesArrive lets the leadership change
 // two hundred times, or fifty in a quick run: by network faults, lost replies, and kills.
 func TestLedger_LeadershipChangesWhileChangesArrive(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	changes := 50
 	if testhelp.All() {
 		changes = 200

@@ -72,6 +72,7 @@ func TestCurator(t *testing.T) {
 }
 
 func TestZkCli(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	commands, err := os.ReadFile(filepath.Join("testdata", "zkcli.txt"))
 	if err != nil {
 		t.Fatal(err)

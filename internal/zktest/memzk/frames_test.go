@@ -17,6 +17,7 @@ import (
 	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/internal/zktest/raw"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // frame puts a length before b.
@@ -158,6 +159,7 @@ func TestFourLetterWord_OnePiece(t *testing.T) {
 // TestSize holds 10,000 znodes and 1,000 sessions, each with an ephemeral and a
 // watch, in less than 150 MB, clients included.
 func TestSize(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	const znodes, sessions, limit = 10_000, 1_000, 150 << 20
 	inBubble(t, Options{}, func(t *testing.T, s *Server) {
 		t.Helper()
