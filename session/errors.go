@@ -138,6 +138,9 @@ var actions = map[Action][]error{
 // ActionFor returns the reaction to an error of this package, also when a recipe or
 // an election wraps it. Of an error that joins several, the gravest decides.
 func ActionFor(err error) Action {
+	if errors.Is(err, ErrTLS) && !errors.Is(err, ErrNoServer) { // with all servers
+		return GiveUp
+	}
 	for _, action := range []Action{GiveUp, NewSession, Retry} {
 		if slices.ContainsFunc(actions[action], func(e error) bool { return errors.Is(err, e) }) {
 			return action

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -144,8 +145,11 @@ func TestTLS_RefusedInTheFirstRead(t *testing.T) {
 	}()
 	good := realConfig(strings.Replace(l.Addr().String(), "127.0.0.1", "localhost", 1))
 	good.TLS = func() (*tls.Config, error) { return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, nil }
-	if _, err := Dial(soon(t), good); !errors.Is(err, ErrTLS) || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+	if _, err := Dial(soon(t), good); !errors.Is(err, ErrTLS) || errors.Is(err, context.DeadlineExceeded) || ActionFor(err) != GiveUp {
+		t.Errorf("got %v, action %d", err, ActionFor(err))
+	}
+	if err := fmt.Errorf("%w: %w: %w", ErrSuspended, ErrNoServer, ErrTLS); ActionFor(err) != Retry { // another server may accept it
+		t.Errorf("action %d for %v", ActionFor(err), err)
 	}
 	away := good // one of the servers is only down: it may be the one that accepts the certificate
 	away.Servers = append(away.Servers, "127.0.0.1:1")
