@@ -264,8 +264,9 @@ func (m *Manager) over(s *Session) time.Duration {
 }
 
 // Dial connects to an ensemble with a single session and no state, for commands and
-// tests. It starts no other session after the end of this one. It returns when the
-// session is connected or ctx ends. The session does not end with ctx: call Close.
+// tests. It starts no other session after the end of this one. It returns when the session
+// is connected, its identity or certificate is refused, or ctx ends. The session does not
+// end with ctx: call Close.
 func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	m, err := New(cfg)
 	if err != nil {
