@@ -40,9 +40,9 @@ type Config struct {
 	// or for a process that takes the session over. Until the session ends, the znode
 	// stays in line. It may become the leader's znode while no process does the work.
 	Keep bool
-	// Lead is called once in each term. Its context ends with the term, with a
-	// cause. Lead must return within a third of the session timeout after that. If it
-	// returns before the end of the term, the candidate resigns.
+	// Lead is called when a term begins, and again when it continues after a suspension,
+	// also with Once. Its context ends with either, with a cause. Lead must return within a
+	// third of the session timeout after that. If it returns earlier, the candidate resigns.
 	Lead    func(ctx context.Context, t Term) `json:"-"`
 	Logger  *slog.Logger                      `json:"-"` // nil: discard
 	Metrics Metrics                           `json:"-"` // nil: none
