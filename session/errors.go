@@ -126,6 +126,11 @@ const (
 	GiveUp
 )
 
+// String returns the action in words, for logs.
+func (a Action) String() string {
+	return map[Action]string{Decide: "decide", Retry: "retry", NewSession: "new session", GiveUp: "give up"}[a]
+}
+
 var actions = map[Action][]error{
 	Retry:      {ErrUnknown, ErrNoServer, ErrThrottled, ErrSuspended, ErrReconfigInProgress, ErrNoQuorum},
 	NewSession: {ErrExpired, ErrClosed, ErrReadOnly},

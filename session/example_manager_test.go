@@ -33,12 +33,15 @@ func ExampleAction() {
 	_ = s.Close()
 	_, _, err = s.Get(ctx, "/missing")
 	react(session.ActionFor(err))
-	react(session.ActionFor(fmt.Errorf("set /a: %w", session.ErrUnknown)))
+	err = fmt.Errorf("set /a: %w", session.ErrUnknown)
+	react(session.ActionFor(err))
+	fmt.Println(session.ActionFor(err)) // for a log
 	// Output:
 	// look at the znode
 	// report it
 	// take the next session
 	// try again in this session, after a look at the znode
+	// retry
 }
 
 // An error without a name in this package keeps its code.
