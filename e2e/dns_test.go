@@ -57,6 +57,7 @@ func answered(t *testing.T, want []string, command ...string) {
 // dig, Python's dnspython and the resolver of the C library read the answers;
 // they follow joins and leaves, and outlive an outage and a restart in it.
 func TestDNS(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := ownZooKeeper(t)
 	s := dialZK(t, zk.Addr())

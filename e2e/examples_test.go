@@ -337,6 +337,7 @@ func openDirs(t *testing.T, dir string) {
 }
 
 func TestExample_HAProxyIsNeverReloaded(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Fatalf("haproxy is not installed: %v; run scripts/setup-tests", err)

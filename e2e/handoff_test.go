@@ -249,6 +249,7 @@ func rewrite(t *testing.T, file, content string) {
 }
 
 func TestHandoff_TwoAgentsOnOneStateDirectory(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	a := startAgent(t, "a", candidate([]string{zk}, longSession))

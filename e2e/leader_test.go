@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/zkagent/zkagent/internal/zktest"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
 
 // leaderSettings is a candidate whose hook, elected or on a change, appends
@@ -33,6 +34,7 @@ hook "compact" {
 }
 
 func TestLeader_HookRunsOnOneHostAndMovesOn(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	zk := zookeeper(t)
 	publish(t, zk, "/config/app", map[string]string{"n": "0"})

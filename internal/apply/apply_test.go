@@ -14,6 +14,7 @@ import (
 	"github.com/zkagent/zkagent/internal/command"
 	"github.com/zkagent/zkagent/internal/files"
 	"github.com/zkagent/zkagent/internal/proc"
+	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 	"github.com/zkagent/zkagent/template"
 	"github.com/zkagent/zkagent/view"
 )
@@ -123,6 +124,7 @@ func (b *applyBed) is(name, want string) {
 // once each: all of the old or all of the new files are in place, and the next
 // apply makes it good.
 func TestApply_DiskFailsAtEveryCall(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	for _, fault := range []error{syscall.ENOSPC, syscall.EIO} {
 		for n := 1; ; n++ {
@@ -230,6 +232,7 @@ func TestApply_PlainFileFailsAtEveryCall(t *testing.T) {
 // TestApply_BadTemplates are templates that fail, each in its own way: they
 // are named, bounded, and leave the last good file.
 func TestApply_BadTemplates(t *testing.T) {
+	testhelp.InTurn(t, 2)
 	t.Parallel()
 	loop := `{{ define "f" }}{{ range loop 1000 }}{{ range loop 1000 }}{{ range loop 1000 }}{{ range loop 1000 }}{{ end }}{{ end }}{{ end }}{{ end }}{{ end }}`
 	for name, c := range map[string]struct{ contents, text string }{
