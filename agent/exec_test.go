@@ -63,6 +63,25 @@ func TestExec_SignalsAndKills(t *testing.T) {
 	}
 }
 
+// A change comes before the program catches the signal, which would end it.
+func TestExec_SignalComesEarly(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.tree(map[string]string{"port": "80"})
+	c := b.config()
+	c.Bundles = []apply.Config{b.file("web.conf", `port {{ key "web/port" }}`)}
+	c.Execs = []ExecConfig{{Name: "main", OnChange: onChangeSignal, Command: script(
+		`echo begins >> %[1]s; sleep 1; trap 'cat %[2]s >> %[1]s' HUP; while :; do sleep 0.05; done`, b.path("log"), b.path("web.conf"),
+	)}}
+	a := b.start(c)
+	fileIs(t, b.path("log"), "begins\n")
+	b.set("/config/web/port", "81")
+	fileIs(t, b.path("log"), "begins\nport 81")
+	if err := a.stop(); err != nil {
+		t.Errorf("the agent ended with %v", err)
+	}
+}
+
 // TestExec_KillSignalAndEnvironment is a program that ends well at QUIT, and gets
 // the variables of the settings.
 func TestExec_KillSignalAndEnvironment(t *testing.T) {

@@ -33,7 +33,8 @@ import (
 // a random delay. When it ends by itself, the agent ends, too.
 //
 // Guaranteed: one process at a time; a restart waits for the end of the previous
-// process, by KILL after the grace time; a change during a delay is not lost.
+// process, by KILL after the grace time; a change during a delay is not lost; no signal
+// ends a program that comes up.
 //
 // Not guaranteed: a restart for each change. Changes that come together are one.
 
@@ -207,7 +208,12 @@ func signalOf(name string, otherwise syscall.Signal) syscall.Signal {
 	return otherwise
 }
 
+// comesUp is how long a program that has started may take until it catches the signal of
+// a change, which would end it before.
+const comesUp = 10 * time.Second
+
 func (p *program) follow(ctx context.Context, restart context.CancelCauseFunc, mark string, pid *atomic.Int64) {
+	began := time.Now()
 	for {
 		now, _, ok, next := p.inputs()
 		if ok && now != mark {
@@ -218,8 +224,14 @@ func (p *program) follow(ctx context.Context, restart context.CancelCauseFunc, m
 			switch p.cfg.OnChange {
 			case onChangeIgnore:
 			case onChangeSignal:
+				sig := signalOf(p.cfg.Signal, syscall.SIGHUP)
+				for time.Since(began) < comesUp && !proc.Catches(int(pid.Load()), sig) {
+					if !pace.Sleep(ctx, 20*time.Millisecond) {
+						return
+					}
+				}
 				if n := int(pid.Load()); n > 0 {
-					if err := syscall.Kill(n, signalOf(p.cfg.Signal, syscall.SIGHUP)); err != nil {
+					if err := syscall.Kill(n, sig); err != nil {
 						p.a.log.Warn("cannot signal the supervised program", "exec", p.cfg.Name, "err", err)
 					}
 				}

@@ -77,6 +77,25 @@ func children() []int {
 	return pids
 }
 
+// Catches reports whether a process has a handler for the signal, or blocks it to read it
+// later. Without either, most signals end a process.
+func Catches(pid int, sig syscall.Signal) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(data)) {
+		name, mask, _ := strings.Cut(line, ":")
+		if name == "SigCgt" || name == "SigBlk" {
+			bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			if err == nil && bits>>(sig-1)&1 == 1 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Lock waits until nobody else has a lock on the file, and takes it. It ends with the file,
 // or the process. So a caller waits for all guards that were started with this file, by
 // this process or a previous one. waiting, unless nil, is called once when somebody has it.

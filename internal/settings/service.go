@@ -205,7 +205,7 @@ func (s *Settings) resolveExecs(d *decoder) {
 			c.After = append(c.After, src.Name)
 		}
 		c.OnChange = b.text("on_change,optional", `is:"string" default:"restart" enum:"restart|signal|ignore" doc:"The reaction to a change of its files or variables. Only a restart can pass on a change of a variable."`)
-		c.Signal = b.text("signal,optional", `is:"signal" default:"SIGHUP" doc:"The signal that on_change = \"signal\" sends."`)
+		c.Signal = b.text("signal,optional", `is:"signal" default:"SIGHUP" doc:"The signal that on_change = \"signal\" sends. A program that has just started gets it once it catches it, or after 10 seconds."`)
 		c.Splay = b.duration("splay,optional", `is:"duration" default:"0s" max:"1h" doc:"Largest random delay before a restart or signal."`)
 		c.KillSignal = b.text("kill_signal,optional", `is:"signal" default:"SIGTERM" doc:"The signal that stops it; for nginx use SIGQUIT."`)
 		c.KillTimeout = b.duration("kill_timeout,optional", `is:"duration" default:"30s" min:"100ms" max:"1h" doc:"Time between kill_signal and KILL when it is stopped."`)
