@@ -153,9 +153,8 @@ func TestDev_OutlivesItsClients(t *testing.T) {
 	default:
 	}
 	_ = r.Close()
-	if out, code := command(t, nil, "zk", "create", "/services/api/new", `{"host":"127.0.0.9","port":1}`, "--parents", "--yes", "--zk", addr); code != 0 {
-		t.Fatalf("create: %s", out)
-	}
+	// dev may end before this command has its last answer.
+	_, _ = command(t, nil, "zk", "create", "/services/api/new", `{"host":"127.0.0.9","port":1}`, "--parents", "--yes", "--zk", addr)
 	patience, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	select { // when it says that a member joined
