@@ -32,7 +32,7 @@ func (s *Server) archived(tb testing.TB, classPath string) string {
 		}
 	}
 	file := filepath.Join(root, ".cache", "zookeeper-"+hex.EncodeToString(sum.Sum(nil)[:8])+".jsa")
-	_ = os.Mkdir(filepath.Dir(file), 0o755) //nolint:gosec // As make does; see JavaClasses.
+	_ = os.Mkdir(filepath.Dir(file), 0o755)                              //nolint:gosec // As make does; see JavaClasses.
 	lock, err := os.OpenFile(file+".lock", os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // In the module's own directory.
 	if err != nil {
 		tb.Fatal(err)

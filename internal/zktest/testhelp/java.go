@@ -24,7 +24,7 @@ func JavaClasses(tb testing.TB, classPath, name string, source []byte) string {
 		return dir
 	}
 	// MkdirAll would look at .cache: go test would run the test again when .cache changes.
-	_ = os.Mkdir(filepath.Dir(dir), 0o755) //nolint:gosec // as make does
+	_ = os.Mkdir(filepath.Dir(dir), 0o755)                //nolint:gosec // as make does
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "javac-") //nolint:usetesting // it is renamed to dir
 	if err != nil {
 		tb.Fatal(err)
