@@ -507,7 +507,7 @@ func ExampleState() {
 	// 12:01:00 Bob resumed it
 }
 
-// A proposal holds while the tree in use is the one that it was made for.
+// A proposal is valid until another tree comes into use.
 func ExampleProposal() {
 	s, site, end := open()
 	defer end()
