@@ -242,7 +242,7 @@ func TestReload_PendingAfterKill(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.tree(map[string]string{"port": "80"})
-	a := b.child(childConfig{ID: "a", Reload: fmt.Sprintf("echo begun >> %s; exec sleep 1000", b.path("log"))})
+	a := b.child(childConfig{ID: "a", Reload: fmt.Sprintf("echo begun >> %s; while kill -0 $PPID; do sleep 0.1; done", b.path("log"))})
 	fileIs(t, b.path("log"), "begun\n")
 	a.kill()
 	fileIs(t, b.path("a.conf"), "80")

@@ -308,7 +308,7 @@ func startLBLoad(t *testing.T, f *lbFleet) *lbLoad {
 	for i := range 4 {
 		kept := i % 2
 		l.wg.Go(func() {
-			tick := time.NewTicker(5 * time.Millisecond) // no host runs out of ports by it.
+			tick := time.NewTicker(20 * time.Millisecond) // no host runs out of ports by it.
 			defer tick.Stop()
 			for ctx.Err() == nil {
 				began := time.Now()

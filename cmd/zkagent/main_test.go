@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/zkagent/zkagent/internal/zktest"
 	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/internal/zktest/testhelp"
 )
@@ -28,7 +29,29 @@ const limit = 2 * time.Minute
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "4") // The tests wait more than they compute. A flag of go test goes first.
 	testhelp.Economy()
-	testscript.Main(m, map[string]func(){"zkagent": main})
+	testscript.Main(tests{m}, map[string]func(){"zkagent": main})
+}
+
+// racePath is a PATH whose zkagent is this test program.
+var racePath string
+
+// tests has the plain zkagent in PATH. With the race detector, a start takes four times as
+// much processor, and a complete run has thousands: the scripts alone, which have every
+// command, start the test program, half of them each day.
+type tests struct{ *testing.M }
+
+// Run implements [testscript.TestingM].
+func (m tests) Run() int {
+	racePath = os.Getenv("PATH")
+	if testhelp.All() {
+		program, err := zktest.Zkagent()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		_ = os.Setenv("PATH", filepath.Dir(program)+string(filepath.ListSeparator)+racePath)
+	}
+	return m.M.Run()
 }
 
 // TestScripts runs the scripts of testdata/script, each with a chroot of its
@@ -61,6 +84,9 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(func() { _ = os.RemoveAll(dir) })
 			env.Values["chroot"] = chroot
+			if testhelp.Today(filepath.Base(env.WorkDir), 2) {
+				env.Setenv("PATH", racePath)
+			}
 			env.Setenv("ZK", addr.String())
 			env.Setenv("CHROOT", chroot)
 			env.Setenv("ZKAGENT_ZK", addr.String()+chroot)

@@ -305,7 +305,7 @@ func TestSuite_Kazoo(t *testing.T) {
 	env := newEnsembles(t, "java")
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", "not TestReconfig", "--pyargs", "kazoo.tests")
+	cmd := exec.CommandContext(ctx, python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=90", "-k", "not TestReconfig", "--pyargs", "kazoo.tests")
 	cmd.Dir = t.TempDir()
 	cmd.Env = slices.Concat(env, []string{
 		"ZOOKEEPER_VERSION=3.8.0", "ZOOKEEPER_CLASSPATH=unused", "PYTHONDONTWRITEBYTECODE=1",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -45,14 +46,18 @@ func Rounds(quick, all int) int {
 	return quick
 }
 
-// NotToday reports whether a quick run leaves out the case of this name: it runs one of so
-// many, other ones every day. A complete run leaves out none.
-func NotToday(name any, of uint64) bool {
+// Today reports whether it is the day of the case of this name: it is for one of so many
+// cases, for other ones every day. With STEPS=1 (see [Steps]) it is for all of them.
+func Today(name any, of uint64) bool {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, name)
 	// The lowest bits depend on those of the letters alone.
-	return !All() && (h.Sum64()>>8+day())%of != 0
+	return os.Getenv("STEPS") == "1" || (h.Sum64()>>8+day())%of == 0
 }
+
+// NotToday reports whether a quick run leaves out the case of this name, because it is not
+// its day (see [Today]). A complete run leaves out none.
+func NotToday(name any, of uint64) bool { return !All() && !Today(name, of) }
 
 // InTurn skips a test that a quick run takes only each second day, or third one and so on.
 func InTurn(tb testing.TB, of uint64) {
@@ -63,12 +68,12 @@ func InTurn(tb testing.TB, of uint64) {
 }
 
 // Steps returns the first step and the stride of a test that lets a fault strike at
-// every step, counted from 1. A complete run visits every step. A quick run visits
-// each twelfth one, others every day.
+// every step, counted from 1. A complete run visits each third step, and a quick run
+// each twelfth one, others every day. $STEPS is another stride: STEPS=1 visits all.
 func Steps() (int, int) {
-	if All() {
-		return 1, 1
+	stride := Rounds(12, 3)
+	if n, err := strconv.Atoi(os.Getenv("STEPS")); err == nil && n > 0 {
+		stride = n
 	}
-	const stride = 12
-	return 1 + int(day()%stride), stride
+	return 1 + int(day())%stride, stride //nolint:gosec // A date is small.
 }
