@@ -13,6 +13,7 @@ import (
 
 	"github.com/zkagent/zkagent/election"
 	"github.com/zkagent/zkagent/internal/mirror"
+	"github.com/zkagent/zkagent/internal/pace"
 	"github.com/zkagent/zkagent/internal/trees"
 	"github.com/zkagent/zkagent/session"
 )
@@ -72,6 +73,7 @@ type coordinator struct {
 	zkZxid     int64         // when that was read
 	looked     time.Time     // when the last look began
 	keep       int           // see keepRecords
+	misses     int           // acts in a row that were refused, or whose answer was lost
 	onHalt     func(why string, since time.Time)
 }
 
@@ -170,7 +172,9 @@ func (c *coordinator) wait(ctx context.Context) error {
 	return nil
 }
 
-// perform runs the transaction of an act and applies its changes to the scene.
+// perform runs the transaction of an act and applies its changes to the scene. The next look
+// decides again about one that was refused. Others change what it checks, but hardly several
+// times in a row: then it pauses, because it may be refused for ever.
 func (c *coordinator) perform(ctx context.Context, a act) error {
 	if a.confirm {
 		if err := c.confirm(ctx, &a); err != nil || len(a.records) == 0 && a.gate == nil {
@@ -181,6 +185,7 @@ func (c *coordinator) perform(ctx context.Context, a act) error {
 	c.log.Debug("coordinator acts", "what", a.what, "hosts", len(a.records), "err", err)
 	switch {
 	case err == nil:
+		c.misses = 0
 		if a.gate != nil {
 			if a.gate.State == GateRefused {
 				c.refused = time.Now()
@@ -198,9 +203,14 @@ func (c *coordinator) perform(ctx context.Context, a act) error {
 		return nil
 	case errors.Is(err, session.ErrUnknown):
 		c.forget(gatePath(c.root, c.name))
-		return c.reread(ctx, sortedKeys(a.records), a.calls)
+		err = c.reread(ctx, sortedKeys(a.records), a.calls)
+	default:
+		err = c.failed(ctx, a, err)
 	}
-	return c.failed(ctx, a, err)
+	if c.misses++; err == nil && c.misses > 3 {
+		err = c.s.Sleep(ctx, pace.Backoff(c.misses-3, batch, time.Minute))
+	}
+	return err
 }
 
 // opsOf returns the transaction of an act. Each checks our candidate and the gate.
@@ -233,7 +243,7 @@ func (c *coordinator) opsOf(a act) []session.Op {
 	return ops
 }
 
-// failed finds out why a transaction was refused. The next look decides again.
+// failed finds out why a transaction was refused.
 func (c *coordinator) failed(ctx context.Context, a act, err error) error {
 	var multi *session.MultiError
 	if !errors.As(err, &multi) {
@@ -460,7 +470,7 @@ func (c *coordinator) readHosts(ctx context.Context, first bool) error {
 			if err != nil {
 				return err
 			}
-			if c.snapshots[shard] == nil && node.Stat.Mzxid > last { // the order of changed is any
+			if _, called := c.snapshots[shard]; !called && node.Stat.Mzxid > last { // the order of changed is any
 				c.called, last = at, node.Stat.Mzxid
 			}
 			c.snapshots[shard] = snapshot.IDs

@@ -306,7 +306,7 @@ func (sc *scene) callShards() ([]act, bool) {
 	var acts []act
 	for _, shard := range sortedKeys(sc.shards) {
 		ids := sc.shards[shard]
-		if len(ids) == 0 || sc.snapshots[shard] != nil {
+		if _, called := sc.snapshots[shard]; called || len(ids) == 0 {
 			continue
 		}
 		if since := sc.now.Sub(sc.calledAt); since >= time.Second {

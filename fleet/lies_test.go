@@ -1,16 +1,21 @@
 package fleet
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/zkagent/zkagent/config"
+	"github.com/zkagent/zkagent/internal/jute"
 	"github.com/zkagent/zkagent/internal/trees"
+	"github.com/zkagent/zkagent/internal/zktest/memzk"
 	"github.com/zkagent/zkagent/session"
 	"github.com/zkagent/zkagent/view"
 )
@@ -255,4 +260,75 @@ func TestLoad_CountsWhatItKnows(t *testing.T) {
 	if err != nil || c.Size != 5 || c.Count != 1 {
 		t.Errorf("got %+v, %v", c, err)
 	}
+}
+
+// asksLittle fails when more requests come while fn runs than a quiet rollout has.
+func asksLittle(t *testing.T, w *world, see func(memzk.Held), fn func()) {
+	t.Helper()
+	asked, end := atomic.Int64{}, make(chan struct{})
+	w.server.Hold(func(h memzk.Held) <-chan struct{} {
+		see(h)
+		if asked.Add(1) > 1000 {
+			return end // otherwise no virtual time passes
+		}
+		return nil
+	})
+	fn()
+	w.server.Hold(nil)
+	close(end)
+	if n := asked.Load(); n > 800 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// The list of the hosts that a rollout has called is overwritten: the coordinator does not
+// call them again and again.
+func TestCoordinator_CallsOfNobody(t *testing.T) {
+	for _, data := range []string{`{}`, `{"ids":null}`, `{"ids":[]}`} {
+		inBubble(t, 3, func(t *testing.T, w *world) {
+			name := w.propose(2, Strategy{Parallel: 1, Canary: 1, Bake: Duration(time.Hour)})
+			w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, name); return begun(s) == 1 })
+			calls := atomic.Int64{}
+			asksLittle(t, w, func(h memzk.Held) {
+				if h.Op == jute.OpMulti {
+					calls.Add(1)
+				}
+			}, func() {
+				for id := range w.hosts {
+					must(t, w.server.Set(snapshotPath(root, name, Shard(id)), []byte(data)))
+				}
+				time.Sleep(time.Minute) // virtual
+			})
+			if n := calls.Load(); n > 3 {
+				t.Errorf("%s: %d transactions", data, n)
+			}
+		})
+	}
+}
+
+// Somebody writes the gate before each transaction of the coordinator, which is refused then:
+// it pauses, and goes on when that ends.
+func TestCoordinator_RefusedForLong(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, w *world) {
+		name := w.propose(2, Strategy{Parallel: 1, Canary: 1, Bake: Duration(10 * time.Minute)})
+		w.await("the canary", func() bool { s, _ := Read(t.Context(), w.desk, root, name); return begun(s) == 1 })
+		gate := gatePath(root, name)
+		refused := atomic.Int64{}
+		asksLittle(t, w, func(h memzk.Held) {
+			if h.Op != jute.OpMulti || !bytes.Contains(h.Body, []byte(gate)) {
+				return
+			}
+			data, err := w.server.Get(gate)
+			if err == nil {
+				err = w.server.Set(gate, data.Data)
+			}
+			if err == nil {
+				refused.Add(1)
+			}
+		}, func() { time.Sleep(20 * time.Minute) }) // virtual
+		if refused.Load() < 5 {
+			t.Errorf("%d transactions were refused", refused.Load())
+		}
+		w.awaitPhase(name, PhaseDone)
+	})
 }

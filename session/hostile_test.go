@@ -39,7 +39,7 @@ func TestMany_BytesInFlight(t *testing.T) {
 			if err := srv.Create("/t", nil); err != nil {
 				t.Fatal(err)
 			}
-			znodes := testhelp.Rounds(550, 600)
+			znodes := testhelp.Rounds(550, 530)
 			for i := range znodes {
 				paths = append(paths, fmt.Sprintf("/t/n%03d", i))
 				data := large

@@ -361,7 +361,7 @@ func TestPrintedCommands_Phases(t *testing.T) {
 		fresh := true
 		for _, command := range slices.Sorted(maps.Keys(printed)) {
 			seen[command] = true
-			if changes(command) && !testhelp.Today(name+command, 2) {
+			if changes(command) && !testhelp.Today(name+command, 3) {
 				continue
 			}
 			if !fresh {

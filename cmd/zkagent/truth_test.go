@@ -53,9 +53,9 @@ service "one" {
   port    = 80
   check "exec" {
     command  = ["test", "!", "-e", "%[1]s/service"]
-    interval = "200ms"
+    interval = "1s" # and so long may a run take
     rise     = 1
-    fall     = 1
+    fall     = 2
   }
 }
 hook "noted" {

@@ -14,14 +14,11 @@ import (
 	"time"
 )
 
-// A quick run spends a sixth of the budget, a complete one twice the budget.
-const (
-	quickPart = 6
-	allBudget = 2
-)
+// A quick run spends a sixth of the budget.
+const quickPart = 6
 
 // Seeds runs fn for one seed after another until the programs have taken a sixth of the
-// budget of processor time, or twice the budget in a complete run (see [All]). Programs that
+// budget of processor time, or all of it in a complete run (see [All]). Programs that
 // wait for real processes end after ten times their budget by the clock. One runs in any
 // case. The first seed changes with the day, so that coverage grows from day to day.
 // Each program is a subtest with the name SEED=n. One that fails prints the command
@@ -36,9 +33,7 @@ const (
 // fifth of the time.
 func Seeds(t *testing.T, budget time.Duration, fn func(t *testing.T, seed uint64)) {
 	t.Helper()
-	if All() {
-		budget *= allBudget
-	} else {
+	if !All() {
 		budget /= quickPart
 	}
 	first, count := seedRange(t)
