@@ -24,7 +24,7 @@ test: setup ## run the tests of every package against real servers, in minutes
 	@GO=$(GO) scripts/test
 
 test-all: export TEST_ALL = 1
-test-all: setup ## run everything: long tests, more seeds, planted faults, the race detector everywhere, the newest ZooKeeper
+test-all: setup ## run everything, as CI does: long tests, more seeds, planted faults, the race detector, the newest ZooKeeper
 	@scripts/apt-install clickhouse-server
 	@mkdir -p $(CACHE) && rm -f $(REAL)
 	@ZKTEST_RECORD=$(REAL) GO=$(GO) scripts/test

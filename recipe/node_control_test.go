@@ -172,6 +172,37 @@ func TestNode_ControlSetsForeignWritesRight(t *testing.T) {
 	})
 }
 
+// A busy machine: a delay ends after the step that it has postponed, and before the node
+// waits. The node does not sleep then until something else wakes it.
+func TestNode_DelayEndsBeforeTheWait(t *testing.T) {
+	for name, refused := range map[string]bool{"splay": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				h, s := newHelm("one"), w.dial("a")
+				c := h.control()
+				slow := c.Changed
+				c.Changed = func(s keeper.State) {
+					slow(s)
+					if !s.Owned {
+						time.Sleep(2 * time.Second) // virtual
+					}
+				}
+				if c.First = time.Second; refused {
+					c.First = 0
+					w.RefuseWith(jute.OpCreate2, jute.ErrCodeSystemError)
+				}
+				keep(t, s, NodeConfig{Path: "/n", Internal: keeper.Config{Control: c}})
+				time.Sleep(time.Second)
+				w.ClearFaults()
+				time.Sleep(time.Minute)
+				if !w.Exists("/n") {
+					t.Error("not made after its time")
+				}
+			})
+		})
+	}
+}
+
 // A removal waits for no splay; a look does.
 func TestNode_ControlSplay(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -40,6 +40,7 @@ type nodeKeeper struct {
 	since   time.Time // since when it is ours, or as we want it
 
 	notBefore time.Time // splay, back-off
+	began     time.Time // the step
 	back      time.Duration
 	reported  keeper.State // the state that the callbacks were last called with
 }
@@ -101,6 +102,7 @@ func (k *nodeKeeper) recheck(ctx context.Context) {
 // step brings the znode to the wanted state and reports its state to the callbacks. It
 // returns when the next step is due without an event.
 func (k *nodeKeeper) step(ctx context.Context) (time.Time, error) {
+	k.began = time.Now()
 	want, err := k.reconcile(ctx)
 	if err != nil && isRace(err) {
 		lost := errors.Is(err, session.ErrUnknown)
@@ -167,7 +169,7 @@ func (k *nodeKeeper) pause(next time.Time) time.Duration {
 	if ttl := k.cfg.Mode.TTL(); ttl > 0 && k.state.Owned {
 		sooner(k.touched.Add(ttl / 3))
 	}
-	if k.notBefore.After(time.Now()) {
+	if k.notBefore.After(k.began) { // also when it has passed meanwhile: the step may have waited for it
 		sooner(k.notBefore)
 	}
 	if k.watch != nil {

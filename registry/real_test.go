@@ -189,6 +189,13 @@ func TestReal_ManyServicesComeBack(t *testing.T) {
 	srv.Wipe(t)
 	srv.Start(t)
 	wait(t, "another session", func() bool { return old.Context().Err() != nil })
+	defer func() {
+		for _, r := range all {
+			if s := r.Status(); t.Failed() && !s.Registered {
+				t.Logf("not back: %+v", s)
+			}
+		}
+	}()
 	wait(t, "all back", registered)
 	other := dialReal(t, cfg)
 	groups, _, err := other.Children(t.Context(), "/services")
