@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,8 @@ import (
 )
 
 // TestMoves moves a service between groups, ports and formats, also before the last move
-// has ended, while it falls ill, is in maintenance, and its session and replies are lost.
+// has ended, while it falls ill, is in maintenance, its session and replies are lost, and
+// the process is so busy that each step takes seconds.
 // The invariants: when the faults are over, its member is once in each of its groups, as
 // the last settings say, and in no other one; or in none while it is ill.
 func TestMoves(t *testing.T) {
@@ -35,6 +37,7 @@ type moves struct {
 	srv  *memzk.Server
 	rnd  *rand.Rand
 	h    health
+	busy atomic.Int64 // the longest pause of a step
 	m    *session.Manager
 	cfg  ServiceConfig
 	reg  *Registrar
@@ -52,6 +55,8 @@ func (m *moves) play() {
 	life, end := context.WithCancel(m.t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = manager.Run(life) }()
+	busy := int64(m.rnd.IntN(2)) * int64(3*time.Second)
+	m.busy.Store(busy)
 	m.settings()
 	for range 4 + m.rnd.IntN(10) {
 		m.strike()
@@ -59,9 +64,16 @@ func (m *moves) play() {
 	}
 	m.srv.ClearFaults()
 	m.srv.Heal()
-	ill := m.rnd.IntN(4) == 0
+	m.busy.Store(0)
+	ill := m.rnd.IntN(4) == 0 && busy == 0
 	m.h.bad.Store(ill)
 	_ = m.reg.Maintenance(false, "", time.Time{})
+	m.settles(ill)
+	m.busy.Store(busy)
+	m.note("expires at the end")
+	m.srv.ExpireSession(m.m.Status().SessionID)
+	time.Sleep(20 * time.Second)
+	m.busy.Store(0)
 	m.settles(ill)
 	m.wait()
 	for _, stop := range m.stop {
@@ -78,6 +90,15 @@ func (m *moves) settings() {
 	c.Port = 8080 + m.rnd.IntN(2)
 	c.Format = []string{FormatNerve, FormatCurator, FormatServerSet}[m.rnd.IntN(3)]
 	c.Drain = time.Duration(m.rnd.IntN(3)) * time.Second
+	c.Splay = time.Duration(m.rnd.IntN(3)) * time.Second
+	if m.busy.Load() > 0 {
+		c.Checks = nil // the next run of a check would wake what has lost its time
+	}
+	c.Changed = func() {
+		if most := m.busy.Load(); most > 0 {
+			time.Sleep(rand.N(time.Duration(most))) // virtual
+		}
+	}
 	groups := []string{groupPath, "/services/b", "/services/c"}
 	m.rnd.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
 	c.Groups = groups[:1+m.rnd.IntN(2)]
