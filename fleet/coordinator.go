@@ -173,8 +173,8 @@ func (c *coordinator) wait(ctx context.Context) error {
 }
 
 // perform runs the transaction of an act and applies its changes to the scene. The next look
-// decides again about one that was refused. Others change what it checks, but hardly several
-// times in a row: then it pauses, because it may be refused for ever.
+// decides again about one that was refused. After several refusals in a row it pauses: the
+// cause may be there for long.
 func (c *coordinator) perform(ctx context.Context, a act) error {
 	if a.confirm {
 		if err := c.confirm(ctx, &a); err != nil || len(a.records) == 0 && a.gate == nil {

@@ -307,7 +307,7 @@ func TestCoordinator_CallsOfNobody(t *testing.T) {
 }
 
 // Somebody writes the gate before each transaction of the coordinator, which is refused then:
-// it pauses, and goes on when that ends.
+// it pauses, and finishes the rollout when that ends.
 func TestCoordinator_RefusedForLong(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		name := w.propose(2, Strategy{Parallel: 1, Canary: 1, Bake: Duration(10 * time.Minute)})
